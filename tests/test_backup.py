@@ -209,7 +209,9 @@ def test_another_address_has_a_certificate_and_says_who_writes_what(
     assert (last["event"], last["address"]) == ("address changed", "two.example.org:9443")
 
 
-@pytest.mark.parametrize(("key", "said"), [(True, "federation csr"), (False, "--authority-key")])
+@pytest.mark.parametrize(
+    ("key", "said"), [(True, "federation certificate"), (False, "--authority-key")]
+)
 def test_an_address_that_nobody_here_can_vouch_for(
     federation: Federation, tmp_path: Path, said: str, *, key: bool
 ) -> None:

@@ -230,7 +230,7 @@ def test_a_site_whose_kit_was_handed_over_gets_a_whole_one(trial):
     [
         ["renew-certificates", "--days", "90"],
         ["renew-certificates", "--new-key"],
-        ["csr"],
+        ["certificate", __file__],
     ],
 )
 def test_what_flare_signs_is_not_signed_by_us(command, trial):

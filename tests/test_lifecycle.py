@@ -7,6 +7,7 @@ import json
 import os
 import re
 import shutil
+import ssl
 import stat
 import threading
 from datetime import UTC, datetime, timedelta
@@ -15,8 +16,13 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, load_ssh_private_key
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_ssh_private_key,
+)
 from typer.testing import CliRunner
 
 from fedcluster.errors import InputError
@@ -36,7 +42,7 @@ from fedcluster_app.coordinator.operators import operators_log
 from fedcluster_app.trust import owned_files as commits
 from fedcluster_app.trust.audit_log import read_log
 from fedcluster_app.trust.owned_files import is_running, running
-from fedcluster_app.trust.permits import authority_digest, public_text
+from fedcluster_app.trust.permits import public_text
 
 HOST = "cluster.example.org"
 
@@ -133,13 +139,12 @@ def test_each_change_is_logged_with_who_made_it(folder: Path) -> None:
     lifecycle.revoke(folder, "north")
     lifecycle.remove_site(folder, "west")
     renewal.renew(folder)
-    renewal.new_authority(folder)
-    renewal.switch_authority(folder, drop_old=True)
+    renewal.renew(folder, new_authority=True)
     _, *lines = read_log(operators_log(folder).path)
     told = [(line["event"], line.get("member"), line.get("keys")) for line in lines]
     assert [event for event, _, _ in told] == [
         "site added", "key rotated", "new key used", "key revoked", "site removed",
-        "certificate renewed", "authority made", "authority switched",
+        "certificate renewed", "certificate renewed",
     ]  # fmt: skip
     assert told[1:4] == [
         ("key rotated", "north", [first, new]),
@@ -217,7 +222,6 @@ def test_a_revoked_key_that_is_put_back_does_not_count(folder: Path) -> None:
         (["rotate-key", "{}", "west"], "has no site 'west'; it has north and south"),
         (["revoke", "{}", "../north"], "has no site '../north'; it has north and south"),
         (["remove-site", "{}", "west"], "has no site 'west'"),
-        (["renew-certificates", "{}", "--switch"], "no new authority waits"),
         (["renew-certificates", "{}", "--authority-key", "{}/none"], "none, the key of the auth"),
         (
             ["renew-certificates", "{}", "--authority-key", "{}/certificates/server.key"],
@@ -227,8 +231,10 @@ def test_a_revoked_key_that_is_put_back_does_not_count(folder: Path) -> None:
             ["renew-certificates", "{}", "--authority-key", "{}/federation.toml"],
             "are no authority:",
         ),
-        (["renew-certificates", "{}", "--switch", "--new-key"], "steps of their own: give one"),
-        (["renew-certificates", "{}", "--drop-old"], "--drop-old belongs to --switch"),
+        (
+            ["renew-certificates", "{}", "--new-authority", "--authority-key", "{}/README.md"],
+            "README.md exists",
+        ),
         (["certificate", "{}", "{}/federation.toml"], "federation.toml holds no certificate"),
     ],
 )
@@ -270,7 +276,7 @@ def test_a_command_that_is_killed_has_done_all_or_nothing(
         "remove": lambda: lifecycle.remove_site(folder, "south"),
         "rotate": lambda: lifecycle.rotate_key(folder, "north"),
         "revoke": lambda: lifecycle.revoke(folder, "north"),
-        "renew": lambda: renewal.renew(folder, new_key=True),
+        "renew": lambda: renewal.renew(folder, new_authority=True),
     }
     before, outcomes = content(folder), set()
     for step in range(100):
@@ -453,36 +459,11 @@ def test_the_authority_s_key_may_be_elsewhere(tmp_path: Path) -> None:
         renewal.renew(folder, authority_key=path)
 
 
-def test_a_new_authority_signs_after_all_sites_know_it(folder: Path) -> None:
-    """The permits' name of the coordinator, which is the old one's digest, stays."""
-    old, digest = (
-        (folder / "certificates/ca.crt").read_bytes(),
-        authority_digest(folder / "certificates/ca.crt"),
-    )
-    server = (folder / expiry.CERTIFICATE).read_bytes()
-    renewal.new_authority(folder)
-    both = (folder / "certificates/ca.crt").read_bytes()
-    assert both.startswith(old)
-    assert (folder / "sites/north/state/ca.crt").read_bytes() == both
-    assert (folder / expiry.CERTIFICATE).read_bytes() == server
-    with pytest.raises(InputError, match="waits already"):
-        renewal.new_authority(folder)
-    renewal.switch_authority(folder)
-    chain = expiry.certificates(folder / expiry.CERTIFICATE)
-    chain[0].verify_directly_issued_by(expiry.certificates(folder / expiry.AUTHORITY)[1])
-    assert authority_digest(folder / "certificates/ca.crt") == digest
-    renewal.renew(folder)  # by the new one
-    chain = expiry.certificates(folder / expiry.CERTIFICATE)
-    chain[0].verify_directly_issued_by(expiry.certificates(folder / expiry.AUTHORITY)[1])
-    assert not (folder / expiry.UPCOMING).exists()
-
-
 def test_after_a_theft_neither_the_old_authority_nor_the_old_key_stays(folder: Path) -> None:
     federation = Federation.load(folder)
     before = renewal.server_key(federation).public_key()
     [old] = expiry.certificates(folder / expiry.AUTHORITY)
-    renewal.new_authority(folder)
-    status, said = invoke("renew-certificates", folder, "--switch", "--drop-old")
+    status, said = invoke("renew-certificates", folder, "--new-authority")
     assert (status, "Grant permits anew" in said) == (0, True), said
     [now] = expiry.certificates(folder / expiry.AUTHORITY)
     assert now != old
@@ -535,13 +516,8 @@ def signed(
 
 
 def signed_elsewhere(folder: Path, **how: object) -> tuple[Path, Path]:
-    """A certificate for the federation's request, by an authority of an organisation."""
-    request = x509.load_pem_x509_csr(renewal.signing_request(folder).read_bytes())
-    assert request.is_signature_valid
-    names = request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == [HOST]
-    public, authority = request.public_key(), Authority.make()
-    assert isinstance(public, ec.EllipticCurvePublicKey)
+    """A certificate for the federation's key, by an authority of an organisation."""
+    public, authority = renewal.server_key(Federation.load(folder)).public_key(), Authority.make()
     file, ca = folder.parent / "signed.crt", folder.parent / "organisation.crt"
     file.write_bytes(signed(public, authority, **how))  # type: ignore[arg-type]
     ca.write_bytes(authority.pem)
@@ -553,8 +529,34 @@ def test_a_certificate_of_the_organisation(folder: Path) -> None:
     assert renewal.install(folder, file, ca) > datetime.now(UTC)
     assert (folder / "sites/north/state/ca.crt").read_bytes() == ca.read_bytes()
     expiry.check_valid(Federation.load(folder))
-    with pytest.raises(InputError, match=r"fedcluster federation csr"):
+    with pytest.raises(InputError, match=r"fedcluster federation certificate"):
         renewal.renew(folder)
+
+
+@pytest.mark.parametrize("kind", ["ec", "rsa"])
+def test_a_key_and_certificate_that_the_organisation_hands_over(kind: str, folder: Path) -> None:
+    made = {
+        "ec": lambda: ec.generate_private_key(ec.SECP256R1()),
+        "rsa": lambda: rsa.generate_private_key(65537, 2048),
+    }[kind]()
+    file, ca = signed_elsewhere(folder)
+    authority, key = Authority.make(), folder.parent / "handed.key"
+    file.write_bytes(signed(made.public_key(), authority))  # type: ignore[arg-type]
+    ca.write_bytes(authority.pem)
+    pem = made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    for content, said in ((b"none", "handed.key cannot be read"), (pem, "")):
+        key.write_bytes(content)
+        before = (folder / expiry.CERTIFICATE).read_bytes()
+        status, told = invoke("certificate", folder, file, "--ca", ca, "--key", key)
+        assert (status, said in told) == (2 if said else 0, True), told
+        assert ((folder / expiry.CERTIFICATE).read_bytes() == before) == bool(said)
+    assert (folder / expiry.KEY).read_bytes() == pem
+    assert stat.S_IMODE((folder / expiry.KEY).stat().st_mode) == 0o600
+    assert not (folder / expiry.AUTHORITY_KEY).exists()
+    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(
+        folder / expiry.CERTIFICATE, folder / expiry.KEY
+    )
+    expiry.check_valid(Federation.load(folder))
 
 
 def test_a_certificate_of_a_public_authority(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -584,7 +586,7 @@ def test_a_certificate_of_another_key_or_authority_is_refused(folder: Path) -> N
     with pytest.raises(InputError, match="does not vouch for"):
         renewal.install(folder, file, folder / "certificates/ca.crt")
     renewal.renew(folder, new_key=True)
-    with pytest.raises(InputError, match=r"is not for the key in certificates/server.key"):
+    with pytest.raises(InputError, match=r"is not for the key in .*certificates/server.key"):
         renewal.install(folder, file, ca)
 
 

@@ -532,53 +532,27 @@ def renew_certificates(
         bool,
         typer.Option(
             "--new-authority",
-            help="Make a new authority, which all sites learn of before it signs.",
-        ),
-    ] = False,
-    switch: Annotated[
-        bool, typer.Option("--switch", help="Let the new authority sign: all sites know it.")
-    ] = False,
-    drop_old: Annotated[
-        bool,
-        typer.Option(
-            "--drop-old",
-            help="With --switch: trust the old authority no more; also make a new key.",
+            help="Make a new authority and a new key; nothing made before counts.",
         ),
     ] = False,
 ) -> None:
     """Write another certificate for the coordinator. Sites need nothing new.
 
     A coordinator that runs uses it within seconds. Only with --new-authority do the sites get a new
-    file, ca.crt: hand it to them, and when all have it, use --switch. Over FLARE, all kits get
-    other certificates, and no option but --new-authority has a meaning.
+    file, ca.crt, without which they cannot connect any more. Over FLARE, all kits get other
+    certificates, and no option but --new-authority has a meaning.
     """
     federation = federation_at(folder)
-    from fedcluster.errors import InputError
-    from fedcluster_app.coordinator import renewal
     from fedcluster_app.coordinator.certificates import DAYS
+    from fedcluster_app.coordinator.renewal import renew
 
-    plain = not (days or authority_key or new_key or switch or drop_old)
-    if plain and federation.has_flare:
+    if federation.has_flare and not (days or authority_key or new_key):
         return _renew_kits(federation, new_authority=new_authority)
-    if new_authority + switch + new_key > 1:
-        raise InputError("--new-authority, --switch and --new-key are steps of their own: give one")
-    if drop_old and not switch:
-        raise InputError("--drop-old belongs to --switch: first make a new authority")
+    made = {"new_key": new_key, "new_authority": new_authority}
+    end = renew(folder, days=days or DAYS, authority_key=authority_key, **made)
     if new_authority:
-        renewal.new_authority(folder, authority_key=authority_key)
         say(f"Hand {folder / 'certificates' / 'ca.crt'} to all sites; each puts it in the place of")
-        say("its own. Then: fedcluster federation renew-certificates with --switch.")
-        return
-    days = days or DAYS
-    if switch:
-        end = renewal.switch_authority(
-            folder, days=days, authority_key=authority_key, drop_old=drop_old
-        )
-        if drop_old:
-            say(f"Hand {folder / 'certificates' / 'ca.crt'} to all sites. Grant permits anew, as")
-            say("they name the coordinator by its authority.")
-    else:
-        end = renewal.renew(folder, days=days, authority_key=authority_key, new_key=new_key)
+        say("its own. Grant permits anew, as they name the coordinator by its authority.")
     say(f"The certificate is valid until {end:%Y-%m-%d}.")
 
 
@@ -624,8 +598,8 @@ def address(
     if by_flare:
         renew_kits(moved)
     elif not certified:
-        say(f"Another authority vouches for it: fedcluster federation csr {folder}, and have a")
-        say(f"certificate for {moved.host} signed.")
+        say(f"Another authority vouches for it: ask it for a certificate for {moved.host}, then")
+        say(f"fedcluster federation certificate {folder}.")
     here = (
         f"flare start {moved.file('flare', 'server')}" if by_flare else f"federation start {folder}"
     )
@@ -634,15 +608,6 @@ def address(
         kit = f", takes {moved.file('sites', site, 'flare', 'startup')}" if by_flare else ""
         say(f'{site} writes coordinator = "{moved.address}" into site.toml{kit}, and starts again.')
     say(f"Operators elsewhere write the new host into operator.toml: {moved.service}.")
-
-
-@app.command(epilog="Example: fedcluster federation csr trial")
-def csr(folder: Folder) -> None:
-    """Write a request for a certificate by an authority of your organisation, or a public one."""
-    federation_at(folder)
-    from fedcluster_app.coordinator.renewal import signing_request
-
-    say(f"Wrote {signing_request(folder)}: have it signed, then use federation certificate.")
 
 
 @app.command(epilog="Example: fedcluster federation certificate trial server.crt --ca ca.crt")
@@ -657,12 +622,18 @@ def certificate(
             "authorities that their machines trust.",
         ),
     ] = None,
+    key: Annotated[
+        Path | None, option("FILE", "Its private key in PEM; by default the coordinator's own.")
+    ] = None,
 ) -> None:
-    """Use a certificate that an authority of your organisation, or a public one, has signed."""
+    """Use a certificate of your organisation's authority, or of a public one.
+
+    A coordinator that runs uses it within seconds.
+    """
     federation_at(folder)
     from fedcluster_app.coordinator.renewal import install
 
-    end = install(folder, file, ca)
+    end = install(folder, file, ca, key)
     say(f"The certificate is valid until {end:%Y-%m-%d}.")
     what = f"hand {folder / 'certificates' / 'ca.crt'} to all sites"
     say(f"If it is a new authority: {what}." if ca else 'Sites write certificate = "system".')

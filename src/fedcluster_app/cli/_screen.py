@@ -223,9 +223,7 @@ IN_ORDER_OF_USE = (
     *("key", "operator", "bounds", "backup", "restore", "prune", "add-site", "remove-site"),
     *("rotate-key", "accept", "revoke", "renew-certificates", "release-check"),
 )
-ADVANCED = (
-    *("warm-up", "audit", "address", "csr", "certificate", "groups", "new-key", "harden", "job"),
-)
+ADVANCED = (*("warm-up", "audit", "address", "certificate", "groups", "new-key", "harden", "job"),)
 """Commands as help lists them; advanced ones by themselves, and those of neither list last."""
 
 

@@ -1,4 +1,4 @@
-"""Renewal of the coordinator's certificate by its own, a new, or an external authority."""
+"""The coordinator's certificate, by its own, a new, or another authority."""
 
 from __future__ import annotations
 
@@ -11,17 +11,15 @@ from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
+from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator.certificates import AUTHORITY as OWN_AUTHORITY
 from fedcluster_app.coordinator.certificates import (
-    AUTHORITY_DAYS,
     DAYS,
     Authority,
-    alternative_names,
     chain_pem,
     common_name,
     private_pem,
@@ -44,8 +42,6 @@ WARNING = timedelta(days=60)
 
 CERTIFICATE, KEY = "certificates/server.crt", "certificates/server.key"
 AUTHORITY, AUTHORITY_KEY = "certificates/ca.crt", "certificates/ca.key"
-UPCOMING, UPCOMING_KEY = "certificates/ca-next.crt", "certificates/ca-next.key"
-REQUEST = "certificates/server.csr"
 FLARE = ("flare/server/startup/server.crt", "flare/lead/startup/client.crt")
 FLARE_AUTHORITY = "flare/server/startup/rootCA.pem"
 """Files of the folder of a federation."""
@@ -57,8 +53,9 @@ def renew(
     days: int = DAYS,
     authority_key: Path | None = None,
     new_key: bool = False,
+    new_authority: bool = False,
 ) -> datetime:
-    """Write a new certificate of the coordinator by the same authority; sites need no new file.
+    """Write a new certificate of the coordinator; by the same authority, sites need no new file.
 
     Parameters
     ----------
@@ -67,9 +64,12 @@ def renew(
     days : int
         Number of days for which it is valid.
     authority_key : Path, optional
-        The authority's key, if it is not in the folder.
+        The authority's key, if it is not in the folder; where to write that of a new one.
     new_key : bool, default=False
         Whether to create a new key of the coordinator too.
+    new_authority : bool, default=False
+        Whether to create a new authority, which all sites need, and a new key: nothing that the
+        old authority or key signed counts any more.
 
     Returns
     -------
@@ -79,16 +79,27 @@ def renew(
     Raises
     ------
     InputError
-        If the key of the authority is missing or does not belong to it, or the authority has
-        expired.
+        If the key of the authority is missing or does not belong to it, the authority has expired,
+        or the file for the key of a new one exists.
     """
     with _changing(folder) as federation:
-        authority = _authority(federation, authority_key)
-        key = ec.generate_private_key(ec.SECP384R1()) if new_key else server_key(federation)
-        signed = authority.sign(federation.place.names, key.public_key(), days)
-        files = {KEY: private_pem(key)} if new_key else {}
-        commit(federation.folder, {**files, CERTIFICATE: signed})
-        noted(federation.folder, "certificate renewed", new_key=new_key)
+        authority = Authority.make() if new_authority else _authority(federation, authority_key)
+        if new_key := new_key or new_authority:
+            key = ec.generate_private_key(ec.SECP384R1())
+        else:
+            key = server_key(federation)
+        files, gone = {KEY: private_pem(key)} if new_key else {}, []
+        if new_authority:
+            files |= {AUTHORITY: authority.pem, **_at_sites(federation, authority.pem)}
+            if authority_key is None:
+                files[AUTHORITY_KEY] = private_pem(authority.key)
+            else:
+                write_new(authority_key, private_pem(authority.key))
+                gone = [AUTHORITY_KEY]
+        files[CERTIFICATE] = authority.sign(federation.place.names, key.public_key(), days)
+        commit(federation.folder, files, gone)
+        changed = {"new_key": new_key, "new_authority": new_authority}
+        noted(federation.folder, "certificate renewed", **changed)
     return certificate_end(federation.file(CERTIFICATE))
 
 
@@ -144,96 +155,9 @@ def _is_own(path: Path) -> bool:
     return path.exists() and certificates(path)[0].subject == common_name(OWN_AUTHORITY)
 
 
-def new_authority(folder: Path, *, authority_key: Path | None = None) -> None:
-    """Create the next authority, which signs nothing until all sites know it.
-
-    The file for the sites then has both. After `switch_authority`, the new one signs.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder of the federation.
-    authority_key : Path, optional
-        Where to write its key; by default into the folder.
-
-    Raises
-    ------
-    InputError
-        If one is waiting already, or the file exists.
-    """
-    with _changing(folder) as federation:
-        if federation.file(UPCOMING).exists():
-            raise InputError(
-                f"{federation.file(UPCOMING)} waits already: hand certificates/ca.crt to all sites,"
-                f" then fedcluster federation renew-certificates {federation.folder} --switch"
-            )
-        made = Authority.make(AUTHORITY_DAYS)
-        known = _own_authority(federation).read_bytes()
-        files = {UPCOMING: made.pem, AUTHORITY: known + made.pem}
-        secret = private_pem(made.key)
-        if authority_key is None:
-            files = {UPCOMING_KEY: secret, **files}
-        else:
-            write_new(authority_key, secret)
-        commit(federation.folder, files | _at_sites(federation, known + made.pem))
-        noted(federation.folder, "authority made")
-
-
-def switch_authority(
-    folder: Path,
-    *,
-    days: int = DAYS,
-    authority_key: Path | None = None,
-    drop_old: bool = False,
+def install(
+    folder: Path, certificate: Path, authority: Path | None, key: Path | None = None
 ) -> datetime:
-    """Let the new authority sign the coordinator's certificate, once all sites know it.
-
-    The old certificate stays first in ``ca.crt``, because permits identify the coordinator by it.
-    With ``drop_old``, it is removed and the coordinator's key replaced, in case both were stolen.
-
-    Raises
-    ------
-    InputError
-        If none is waiting, or its key is missing.
-    """
-    with _changing(folder) as federation:
-        waiting = federation.file(UPCOMING)
-        if not waiting.exists():
-            raise InputError(
-                f"no new authority waits: fedcluster federation renew-certificates "
-                f"{federation.folder} --new-authority makes one"
-            )
-        path = authority_key or federation.file(UPCOMING_KEY)
-        made = _read_authority(path, waiting)
-        key = ec.generate_private_key(ec.SECP384R1()) if drop_old else server_key(federation)
-        files = {} if authority_key else {AUTHORITY_KEY: path.read_bytes()}
-        if drop_old:
-            files |= {KEY: private_pem(key), AUTHORITY: made.pem, **_at_sites(federation, made.pem)}
-        files[CERTIFICATE] = made.sign(federation.place.names, key.public_key(), days)
-        gone = [UPCOMING, UPCOMING_KEY, *([AUTHORITY_KEY] if authority_key else [])]
-        commit(federation.folder, files, gone)
-        noted(federation.folder, "authority switched", old_dropped=drop_old)
-    return certificate_end(federation.file(CERTIFICATE))
-
-
-def signing_request(folder: Path) -> Path:
-    """Write a request (CSR) for a certificate by another authority; return its file.
-
-    Raises
-    ------
-    InputError
-        If the federation is insecure.
-    """
-    with _changing(folder) as federation:
-        hosts = federation.place.names
-        builder = x509.CertificateSigningRequestBuilder().subject_name(common_name(hosts[0]))
-        builder = builder.add_extension(alternative_names(hosts, own=False), critical=False)
-        signed = builder.sign(server_key(federation), hashes.SHA384())
-        commit(federation.folder, {REQUEST: signed.public_bytes(Encoding.PEM)})
-    return federation.file(REQUEST)
-
-
-def install(folder: Path, certificate: Path, authority: Path | None) -> datetime:
     """Install a certificate signed by another authority; return until when it is valid.
 
     Parameters
@@ -245,22 +169,22 @@ def install(folder: Path, certificate: Path, authority: Path | None) -> datetime
     authority : Path, optional
         The certificate of the authority, for the sites; without it, sites trust the authorities
         that their machines trust.
+    key : Path, optional
+        Its private key in PEM, without a passphrase; by default that of the coordinator.
 
     Raises
     ------
     InputError
-        If it is not for the coordinator's key or host, is not valid now, or is not signed by the
+        If it is not for this key or the host, is not valid now, or is not signed by the
         authority.
     """
     with _changing(folder) as federation:
-        chain = certificates(certificate)
-        _check_own(federation, certificate, chain[0])
+        chain, key = certificates(certificate), key or federation.file(KEY)
+        _check_own(federation, certificate, chain[0], key)
         if authority is not None:
             _check_vouched(certificate, chain, authority)
-        files, gone = (
-            {CERTIFICATE: chain_pem(chain)},
-            [REQUEST, AUTHORITY_KEY, UPCOMING, UPCOMING_KEY],
-        )
+        files = {KEY: key.read_bytes(), CERTIFICATE: chain_pem(chain)}
+        gone = [AUTHORITY_KEY]
         if authority is None:
             gone.append(AUTHORITY)
         else:
@@ -297,7 +221,7 @@ def _own_authority(federation: Federation) -> Path:
     if not path.exists():
         raise InputError(
             f"{path} does not exist: another authority vouches for this coordinator; ask it for a "
-            f"certificate by fedcluster federation csr {federation.folder}"
+            f"certificate, then fedcluster federation certificate {federation.folder}"
         )
     return path
 
@@ -309,7 +233,8 @@ def _authority(federation: Federation, authority_key: Path | None) -> Authority:
     if not path.exists():
         raise InputError(
             f"{path}, the key of the authority, is not there: name it by --authority-key, or ask "
-            f"whoever vouches for the coordinator (fedcluster federation csr {federation.folder})"
+            "whoever vouches for the coordinator for a certificate (fedcluster federation "
+            f"certificate {federation.folder})"
         )
     authority = _read_authority(path, certificate)
     if authority.certificate.not_valid_after_utc < datetime.now(UTC) + timedelta(days=1):
@@ -338,20 +263,25 @@ def server_key(federation: Federation) -> ec.EllipticCurvePrivateKey:
     InputError
         If the key cannot be read, or is invalid.
     """
-    path = federation.file(KEY)
-    try:
-        key = load_pem_private_key(path.read_bytes(), None)
-    except (OSError, ValueError, TypeError) as error:
-        raise InputError(f"{path} cannot be read: {error}") from error
+    key = _private_key(path := federation.file(KEY))
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InputError(f"{path} is no key of an elliptic curve")
     return key
 
 
-def _check_own(federation: Federation, path: Path, certificate: x509.Certificate) -> None:
+def _private_key(path: Path) -> PrivateKeyTypes:
+    try:
+        return load_pem_private_key(path.read_bytes(), None)
+    except (OSError, ValueError, TypeError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from error
+
+
+def _check_own(
+    federation: Federation, path: Path, certificate: x509.Certificate, key: Path
+) -> None:
     """Raise an error for a certificate of another key or host, or one that is not valid now."""
-    if certificate.public_key() != server_key(federation).public_key():
-        raise InputError(f"{path} is not for the key in certificates/server.key")
+    if certificate.public_key() != _private_key(key).public_key():
+        raise InputError(f"{path} is not for the key in {key}")
     names = _names_of(certificate)
     if not {federation.host, f"*.{federation.host.partition('.')[2]}"} & {*names}:
         whom = ", ".join(names) or "nobody"
