@@ -32,7 +32,7 @@ from fedcluster.jobs import execute
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy.budget import Budget, noise_of
 from fedcluster.privacy.disclosure import scales
-from fedcluster.recipes.specifications import Fit
+from fedcluster.recipes.specifications import fit_of
 
 DELTA, SURE = 1e-6, 0.05
 Ratios = tuple[np.ndarray, np.ndarray]
@@ -146,7 +146,7 @@ def recipe(epsilon: float, runs: int) -> float:
     bounds = {"x0": (-1.0, 1.0), "x1": (-1.0, 1.0)}
 
     def fit(site: Listening, run: int) -> object:
-        job = Fit(3, epsilon=epsilon, delta=DELTA, bounds=bounds, seed=run, n_rows=1e6)
+        job = fit_of(3, epsilon=epsilon, delta=DELTA, bounds=bounds, seed=run, n_rows=1e6)
         return execute(job, site, columns=["x0", "x1"])
 
     return lower_bound(*audited(fit, runs))

@@ -37,7 +37,7 @@ from federations import Command, RunningFederation, federation, in_one_process, 
 from flares import flare
 from kills import FLARE, FLOWER, Kill, Programs, resumed
 
-from fedcluster.jobs import Fit
+from fedcluster.jobs import fit_of
 from fedcluster.preprocessing import PreprocessingSpec
 
 RNG = np.random.default_rng(0)
@@ -136,7 +136,7 @@ def tried(fault: Fault, running: RunningFederation, site: str, seed: int, out: P
 def here(seed: int, missing: Sequence[Sequence[str]] = ()) -> np.ndarray:
     """The centres of the same clustering in this process, with these sites missing by exchange."""
     prepare = [PreprocessingSpec(missing="mean"), None][seed % 2]
-    job = Fit(
+    job = fit_of(
         4,
         algorithm="lloyd",
         init="summaries",

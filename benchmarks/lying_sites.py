@@ -21,7 +21,7 @@ import numpy as np
 from fedcluster import Client, Data, LocalEngine
 from fedcluster.core import Answers, Engine, Floats, Introduction, SiteInfo, Summary, Task
 from fedcluster.errors import SiteError
-from fedcluster.jobs import Fit, JobReport, execute
+from fedcluster.jobs import JobReport, execute, fit_of
 from fedcluster.kernels import nearest
 from fedcluster.metrics.moments import SiteSize
 from fedcluster.preprocessing import PreprocessingSpec
@@ -176,7 +176,7 @@ def fit(rows: Rows, lies: Mapping[str, Any], robust: int, seed: int) -> JobRepor
     """Return the fit of scaled rows."""
     engine = LyingEngine(LocalEngine([Client(s, Data(X), ()) for s, X in rows.items()]), lies)
     columns = [f"x{j}" for j in range(rows["s0"].shape[1])]
-    job = Fit(K, seed=seed, prepare=PreprocessingSpec(), robust=robust)
+    job = fit_of(K, seed=seed, prepare=PreprocessingSpec(), robust=robust)
     return execute(job, engine, columns=columns)
 
 

@@ -105,7 +105,7 @@ def large(folder: str, n_files: int = 100, rows: int = 1_000_000) -> None:
     from fedcluster import State, Task
     from fedcluster.algorithms import Lloyd
     from fedcluster.engines import DaskEngine
-    from fedcluster.jobs import Fit, execute
+    from fedcluster.jobs import execute, fit_of
 
     write(Path(folder), n_files, rows)
     with cluster() as client:
@@ -120,7 +120,7 @@ def large(folder: str, n_files: int = 100, rows: int = 1_000_000) -> None:
             seconds, _ = timed(lambda: engine.ask(tasks))
             print(f"a pass {seconds:.1f} s, {seconds / read:.2f} of reading", flush=True)
         print("peak MB of workers", [round(mb) for mb in client.run(peak).values()], flush=True)
-        seconds, report = timed(lambda: execute(Fit(K, n_init=1, max_iter=2), engine))
+        seconds, report = timed(lambda: execute(fit_of(K, n_init=1, max_iter=2), engine))
         rounds = len(report.outcome.communication_rounds)
         print(f"fit, n_init=1, max_iter=2: {seconds:.0f} s, {rounds} rounds")
         print("peak MB of workers", [round(mb) for mb in client.run(peak).values()])

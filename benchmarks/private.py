@@ -36,7 +36,7 @@ from fedcluster.errors import InputError
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy.budget import Budget, noise_of
 from fedcluster.recipes.private import fewest_rows, private_clustering
-from fedcluster.recipes.specifications import FitSpec
+from fedcluster.recipes.specifications import fit_of
 from fedcluster.rounds import run_plan, with_preprocessing
 
 try:
@@ -145,7 +145,7 @@ def ours(X: Rows, k: int, epsilon: float, seed: int, sites: int) -> Rows:
     box = Preprocessor.in_box(names, [-1.0] * len(names), [1.0] * len(names))
     engine = LocalEngine([Client(f"s{i}", Data(X[i::sites]), filters=()) for i in range(sites)])
     plan = private_clustering(
-        FitSpec(k, seed=seed),
+        fit_of(k, seed=seed),
         Budget(epsilon, DELTA),
         n_rows=len(X),
         n_columns=X.shape[1],

@@ -30,7 +30,7 @@ from sklearn.mixture import GaussianMixture
 
 from fedcluster import Client, Data, LocalEngine
 from fedcluster.core import Column
-from fedcluster.jobs import Fit, execute, model_of
+from fedcluster.jobs import execute, fit_of, model_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
 
@@ -361,7 +361,7 @@ def fitted(X: Floats, missing: Any, p: int = 0) -> dict[str, object]:
     protection = Groups(p) if p else None
     engine = LocalEngine(Client(str(i), part, (), protection) for i, part in enumerate(parts))
     started = time.process_time()
-    job = Fit("auto", prepare=PreprocessingSpec(missing=missing), seed=0)
+    job = fit_of("auto", prepare=PreprocessingSpec(missing=missing), seed=0)
     report = execute(job, engine)
     rounds = [each.steps for each in report.outcome.communication_rounds]
     return {

@@ -17,7 +17,7 @@ from fedcluster.core import Column, Data
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import steps_by_name
 from fedcluster.errors import SiteError
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing.fitting import STEPS as PREPARATION
@@ -80,7 +80,7 @@ def spoken(reply: Callable[[bytes], bytes]) -> bytes:
     engine = RemoteEngine(ByHand(reply), ["north"])
     try:
         engine.choose(None, raw=True)
-        report = execute(Fit(2, prepare=PreprocessingSpec(scale="standard"), seed=1), engine)
+        report = execute(fit_of(2, prepare=PreprocessingSpec(scale="standard"), seed=1), engine)
     except SiteError as error:
         return str(error).encode()
     return report.outcome.value.state.centers.tobytes()

@@ -22,7 +22,7 @@ from fedcluster.algorithms import FFCM, Lloyd
 from fedcluster.core import SiteInfo, State, Task
 from fedcluster.engines.wire import PROTOCOL, pack, read_tasks, unpack
 from fedcluster.errors import SiteError
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster_app.wire.remote import Question, RemoteEngine, read_reply
 
@@ -73,7 +73,7 @@ def carry_out(reply) -> list[bytes]:
     engine = RemoteEngine(transport, ["north"])
     engine.name_job("20261122-230000-aa00")
     engine.choose(None, raw=True)
-    report = execute(Fit(2, prepare=PreprocessingSpec(scale="standard"), seed=1), engine)
+    report = execute(fit_of(2, prepare=PreprocessingSpec(scale="standard"), seed=1), engine)
     engine.choose(["stay", "age"])
     engine.ask([Task(FFCM(2), State.at(ROWS[[0, 3]]), seed=3), Task(Lloyd(), State.at(ROWS[:2]))])
     assert report.sites[0].name == "north"

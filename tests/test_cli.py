@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 import warnings
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +28,7 @@ from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.recipes.specifications import Fit
+from fedcluster.recipes.specifications import WORDS
 from fedcluster_app.cli import _runs as runs
 from fedcluster_app.cli import app
 from fedcluster_app.cli._screen import ADVANCED, IN_ORDER_OF_USE, Screen, prepare
@@ -217,7 +217,7 @@ def test_every_option_reaches_the_estimator(rows, files):
 
 
 def test_the_names_to_choose_from_are_those_of_the_estimator():
-    options = {each.name: each.metadata for each in fields(Fit)}
+    options = {name: each.metadata for name, each in WORDS.items()}
     first, _, explained = options["algorithm"]["help"].partition(", or MODULE.NAME, your own. ")
     assert first.split(", ") == list({**ALGORITHMS, **FUZZY_ALGORITHMS})
     named = re.findall(r"(\w+)[:,;] ", explained)
@@ -865,6 +865,10 @@ def test_fuzzy_writes_degrees_and_predict_gives_the_same(files):
         assert (again / labels.name).read_text() == labels.read_text()
 
 
+FUZZY = "--algorithm fkm is for k-means, not for fuzzy clusters ({}): leave one of the two out"
+HARD = "--algorithm ffcm is for fuzzy clusters (--fuzzy), not for k-means: leave it out"
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -873,12 +877,12 @@ def test_fuzzy_writes_degrees_and_predict_gives_the_same(files):
             ["--set", "fit.m=inf"],
             "fit.m must be above 1, not inf; near 1, degrees are nearly 0 and 1",
         ),
-        (["--fuzzy", "--algorithm", "fkm"], "--algorithm fkm is not fuzzy; leave out --fuzzy"),
+        (["--fuzzy", "--algorithm", "fkm"], FUZZY.format("--fuzzy")),
         (
             ["--set", "fit.m=2", "--algorithm", "fkm"],
-            "--algorithm fkm is not fuzzy; leave out fit.m",
+            FUZZY.format("fit.m"),
         ),
-        (["--algorithm", "ffcm"], "--algorithm ffcm is fuzzy; add --fuzzy"),
+        (["--algorithm", "ffcm"], HARD),
         (
             ["--set", "fit.participation=0"],
             "fit.participation must be above 0 and at most 1, not 0",

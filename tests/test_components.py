@@ -19,7 +19,7 @@ from fedcluster.algorithms import GaussianMixture
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster.recipes._mixtures import (
     CHILDREN,
     FIRST,
@@ -240,7 +240,7 @@ def test_a_race_over_many_rows_takes_no_more_rounds_than_it_may(most: int) -> No
     ],
 )
 def test_a_start_that_is_stated_is_taken(how: dict[str, Any], leaves: bool) -> None:
-    report = execute(Fit(6, model="mixture", max_iter=2, **how), engine())
+    report = execute(fit_of(6, model="mixture", max_iter=2, **how), engine())
     asked = {step for done in report.outcome.communication_rounds for step in done.steps}
     assert ("LeafMoments" in asked) == leaves
 

@@ -16,7 +16,7 @@ from fedcluster import FederatedKMeans
 from fedcluster.core import Answers, Data, Filter, Floats, Limit, Summary, Task
 from fedcluster.engines import LocalEngine, batched
 from fedcluster.engines.client import Client
-from fedcluster.jobs import Evaluate, Fit, Profile, execute
+from fedcluster.jobs import Evaluate, Profile, execute, fit_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.selection import Rule
@@ -153,21 +153,24 @@ OF_A_CHOICE = {"Moments", "ColumnShape", "Covariance", "AxisCounts", "GaussianMi
 OF_A_CHOICE |= {"LeafMoments", "MixtureOverlap"}
 
 BY_SITE: dict[str, tuple[Any, set[str]]] = {
-    "fit": (Fit(4), set()),
-    "fit from sums": (Fit(4, sums_only=True), set()),
-    "fit --profile": (Fit(4, profile=True), OF_PROFILES),
-    "fit, scaled": (Fit(4, prepare=PreprocessingSpec()), {"Missing", "Squares"}),
-    "fit --fuzzy": (Fit(4, m=2.0), {"FFCM", "FuzzyObjective"}),
-    "fit --algorithm fkm": (Fit(4, algorithm="fkm"), {"FKM"}),
-    "fit --model mixture": (Fit(4, model="mixture", n_init=2), {"GaussianMixture"}),
-    "fit --trim": (Fit(4, trim=0.05), {"TrimmedLloyd"}),
-    "fit --participation": (Fit(4, participation=0.2), {"Lloyd"}),  # last sums of each are kept
-    "fit --robust": (Fit(4, robust=1), {"SiteSummaries", "Lloyd", "Inertia"}),  # each is compared
+    "fit": (fit_of(4), set()),
+    "fit from sums": (fit_of(4, sums_only=True), set()),
+    "fit --profile": (fit_of(4, profile=True), OF_PROFILES),
+    "fit, scaled": (fit_of(4, prepare=PreprocessingSpec()), {"Missing", "Squares"}),
+    "fit --fuzzy": (fit_of(4, m=2.0), {"FFCM", "FuzzyObjective"}),
+    "fit --algorithm fkm": (fit_of(4, algorithm="fkm"), {"FKM"}),
+    "fit --model mixture": (fit_of(4, model="mixture", n_init=2), {"GaussianMixture"}),
+    "fit --trim": (fit_of(4, trim=0.05), {"TrimmedLloyd"}),
+    "fit --participation": (fit_of(4, participation=0.2), {"Lloyd"}),
+    "fit --robust": (
+        fit_of(4, robust=1),
+        {"SiteSummaries", "Lloyd", "Inertia"},
+    ),
     "fit --stability": (
-        Fit(4, stability=2),
+        fit_of(4, stability=2),
         {"SiteSummaries", "Lloyd", "Separation", "Agreement"},  # of rows that are drawn anew
     ),
-    "fit -k 2,3": (Fit([2, 3]), OF_A_CHOICE),
+    "fit -k 2,3": (fit_of([2, 3]), OF_A_CHOICE),
     "evaluate": (Evaluate(None), OF_A_MODEL),
     "profile": (Profile(None), OF_PROFILES),
 }
@@ -214,7 +217,7 @@ def asked(kind: str, what: str, **options: Any) -> Exchanges:
     if "pca" in options:
         options["prepare"] = PreprocessingSpec(pca=options.pop("pca"))
     if what == "fit":
-        job: Any = Fit(**{"n_clusters": K, **options})
+        job: Any = fit_of(**{"n_clusters": K, **options})
     else:
         job = {"evaluate": Evaluate, "describe": Profile}[what](model_of(X, 1), **options)
     report = execute(job, engine_of(X, N_SITES), columns=COLUMNS)
@@ -270,7 +273,7 @@ def reads(kind: str) -> float:
             raise AssertionError("rows in chunks are not all loaded")
 
     sites = LocalEngine([Client("a", Chunks()), Client("b", Data(KINDS[kind][1200:2400]))])
-    report = execute(Fit(K), sites, columns=COLUMNS)
+    report = execute(fit_of(K), sites, columns=COLUMNS)
     return Chunks.n_read / len(report.outcome.communication_rounds)
 
 

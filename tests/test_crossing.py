@@ -12,7 +12,7 @@ from fedcluster import Client, Data, LocalEngine
 from fedcluster.algorithms import FFCM, Lloyd
 from fedcluster.core import Column, State, Task
 from fedcluster.errors import PolicyError, SiteError
-from fedcluster.jobs import Evaluate, Fit, execute, model_of, steps_of
+from fedcluster.jobs import Evaluate, execute, fit_of, model_of, steps_of
 from fedcluster.metrics.external import Agreement
 from fedcluster.metrics.moments import row_weights
 from fedcluster.model import Model
@@ -46,7 +46,7 @@ def fitted(columns: tuple[str, ...], **how: Any) -> Model:
         Client(name, rows(seed, gaps=False)) for name, seed in (("a", 5), ("b", 6))
     )
     prepare = PreprocessingSpec(columns=columns, **how.pop("prepare", {}))
-    return model_of(execute(Fit(how.pop("k", 3), prepare=prepare, **how), engine))
+    return model_of(execute(fit_of(how.pop("k", 3), prepare=prepare, **how), engine))
 
 
 MODELS = {

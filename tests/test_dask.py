@@ -34,7 +34,7 @@ from fedcluster.engines.wrapped import WrappedEngine
 from fedcluster.errors import InputError, SiteError
 from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles
-from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, model_of
+from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, fit_of, model_of
 from fedcluster.preprocessing.moments import Missing
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
@@ -130,33 +130,33 @@ class Kind:
 
 def fitted_model() -> Model:
     frame = people()[list(NUMBERS)]
-    return model_of(execute(Fit(3), in_process(on_dask(frame)), columns=NUMBERS))
+    return model_of(execute(fit_of(3), in_process(on_dask(frame)), columns=NUMBERS))
 
 
 MIXED = (*NUMBERS, "d", "town")
 QUICK = {
-    "k-means": Kind(lambda: Fit(3)),
-    "fuzzy": Kind(lambda: Fit(3, algorithm="ffcm", m=2.0)),
-    "prepared, with gaps and text": Kind(lambda: Fit(3, prepare=PREPARED), MIXED),
+    "k-means": Kind(lambda: fit_of(3)),
+    "fuzzy": Kind(lambda: fit_of(3, algorithm="ffcm", m=2.0)),
+    "prepared, with gaps and text": Kind(lambda: fit_of(3, prepare=PREPARED), MIXED),
     "groups of persons": Kind(
-        lambda: Fit(3, prepare=PREPARED), MIXED, Groups(4), group_column="person"
+        lambda: fit_of(3, prepare=PREPARED), MIXED, Groups(4), group_column="person"
     ),
-    "weights and a sample": Kind(lambda: Fit(3, participation=0.5), weight_column="weight"),
+    "weights and a sample": Kind(lambda: fit_of(3, participation=0.5), weight_column="weight"),
     "scores": Kind(lambda: Evaluate(fitted_model(), labels=True), label_column="label"),
 }
 KINDS = {
-    "sums only": Kind(lambda: Fit(3, sums_only=True)),
-    "mixture": Kind(lambda: Fit(3, model="mixture")),
-    "choice of k": Kind(lambda: Fit("auto", prepare=PREPARED), MIXED),
+    "sums only": Kind(lambda: fit_of(3, sums_only=True)),
+    "mixture": Kind(lambda: fit_of(3, model="mixture")),
+    "choice of k": Kind(lambda: fit_of("auto", prepare=PREPARED), MIXED),
     "indices of every k": Kind(lambda: SelectK(2, 4)),
-    "profiles": Kind(lambda: Fit(3, prepare=PREPARED, profile=True), MIXED),
+    "profiles": Kind(lambda: fit_of(3, prepare=PREPARED, profile=True), MIXED),
     "profiles of a model": Kind(lambda: Profile(fitted_model())),
-    "stability": Kind(lambda: Fit(3, stability=True)),
-    "stability of a choice": Kind(lambda: Fit((2, 3), stability=2)),
-    "trimmed": Kind(lambda: Fit(3, trim=0.05)),
-    "robust": Kind(lambda: Fit(3, robust=1)),
-    "k-FED": Kind(lambda: Fit(3, algorithm="kfed")),
-    "cosine": Kind(lambda: Fit(3, metric="cosine")),
+    "stability": Kind(lambda: fit_of(3, stability=True)),
+    "stability of a choice": Kind(lambda: fit_of((2, 3), stability=2)),
+    "trimmed": Kind(lambda: fit_of(3, trim=0.05)),
+    "robust": Kind(lambda: fit_of(3, robust=1)),
+    "k-FED": Kind(lambda: fit_of(3, algorithm="kfed")),
+    "cosine": Kind(lambda: fit_of(3, metric="cosine")),
 }
 
 
@@ -174,7 +174,7 @@ LATE = [pytest.param(kind, marks=pytest.mark.long) for kind in ("two rings", "un
 def test_clusters_of_any_shape_have_the_bits_of_one_process(threads: Cluster, kind: str) -> None:
     X, y = SHAPES[kind](np.random.default_rng(4))
     rows = on_dask(pd.DataFrame(X, columns=["a", "b"]), 3)
-    job = Fit("auto", seed=1)
+    job = fit_of("auto", seed=1)
     found = outcome(job, DaskEngine(rows, columns=["a", "b"]))
     assert found == outcome(job, in_process(rows, columns=["a", "b"]))
     shape, _ = found[3][1]  # of the weights
@@ -261,7 +261,7 @@ def test_memberships_are_lazy(threads: Cluster) -> None:
     frame = people()[list(NUMBERS)]
     for rows in (on_dask(frame), da.from_array(frame.to_numpy(), chunks=(100, 2))):
         engine = DaskEngine(rows)
-        model = model_of(execute(Fit(3, algorithm="ffcm", m=2.0), engine, columns=NUMBERS))
+        model = model_of(execute(fit_of(3, algorithm="ffcm", m=2.0), engine, columns=NUMBERS))
         shares = engine.label(model, memberships=True).compute()
         expected = model.memberships(frame)
         assert expected is not None
@@ -283,7 +283,7 @@ def test_text_and_gaps_must_be_prepared(threads: Cluster) -> None:
     for column, what in (("town", "is no number"), ("d", "has missing values")):
         engine = DaskEngine(on_dask(people()), columns=("a", column))
         with pytest.raises(InputError, match=f"column '{column}' {what}; leave it out"):
-            execute(Fit(3), engine, columns=("a", column))
+            execute(fit_of(3), engine, columns=("a", column))
 
 
 def test_a_step_that_counts_gaps_is_asked_of_rows_as_they_are(threads: Cluster) -> None:
@@ -601,7 +601,7 @@ def test_a_killed_worker_costs_no_bit(processes: Cluster, tmp_path: Path, seed: 
     processes.cluster.scale(2)  # a busy machine may give one up that was killed
     processes.wait_for_workers(2)
     rows = counted(tmp_path / "read", seed)
-    job = Fit(3, seed=seed)
+    job = fit_of(3, seed=seed)
     alone = outcome(job, in_process(rows, protection))
     n_rounds = len(alone[1])
     for each in (tmp_path / "read").iterdir():

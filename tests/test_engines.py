@@ -21,7 +21,8 @@ from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing.fitting import fit as fit_preprocessor
 from fedcluster.preprocessing.spec import agree
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.recipes import FitSpec, clustering
+from fedcluster.recipes import clustering
+from fedcluster.recipes.specifications import fit_of
 from fedcluster.rounds import Plan, gather, iterate, run_plan, with_preprocessing
 from fedcluster.selection.sweep import select_k_plan
 from fedcluster_app.tables import open_rows
@@ -57,9 +58,9 @@ ENGINES = {
     "recorded-flower": lambda given, tmp_path: RecordedEngine(flower_engine(given), tmp_path / "f"),
 }
 PLANS = {
-    "default": lambda: clustering(FitSpec(4, seed=1)),
-    "sums": lambda: clustering(FitSpec(4, seed=1, sums_only=True, max_iter=20)),
-    "fuzzy": lambda: clustering(FitSpec(4, seed=3, m=2.0, max_iter=15)),
+    "default": lambda: clustering(fit_of(4, seed=1)),
+    "sums": lambda: clustering(fit_of(4, seed=1, sums_only=True, max_iter=20)),
+    "fuzzy": lambda: clustering(fit_of(4, seed=3, m=2.0, max_iter=15)),
     "lloyd": lambda: iterate(Lloyd(), START),
     "fkm": lambda: iterate(FKM(4), seed=4, max_rounds=6),
     "kfed": lambda: iterate(KFed(4), seed=4),
@@ -130,7 +131,7 @@ def raw_clients() -> list[Client]:
 def prepared(engine: Engine, wish: PreprocessingSpec) -> Any:
     told = disclosed_columns(engine)
     before = run_plan(fit_preprocessor(wish, agree(told, wish.columns)), engine)
-    plan = clustering(FitSpec(4, seed=1, sums_only=wish.scale == "robust", max_iter=9))
+    plan = clustering(fit_of(4, seed=1, sums_only=wish.scale == "robust", max_iter=9))
     return told, before, run_plan(with_preprocessing(plan, before.value.preprocessor), engine)
 
 
@@ -181,11 +182,11 @@ def test_the_same_bits_on_every_engine(engine, plan, tmp_path):
 
 
 DEFAULTS = {
-    "k-means": lambda sites: clustering(FitSpec(4, seed=1).at(sites)),
-    "fuzzy": lambda sites: clustering(FitSpec(4, seed=1, m=2.0, max_iter=9).at(sites)),
-    "every k": lambda sites: select_k_plan(range(1, 5), FitSpec(4, seed=1).at(sites)),
+    "k-means": lambda sites: clustering(fit_of(4, seed=1).at(sites)),
+    "fuzzy": lambda sites: clustering(fit_of(4, seed=1, m=2.0, max_iter=9).at(sites)),
+    "every k": lambda sites: select_k_plan(range(1, 5), fit_of(4, seed=1).at(sites)),
     "every fuzzy k": lambda sites: select_k_plan(
-        range(2, 4), FitSpec(3, m=2.0, max_iter=5).at(sites)
+        range(2, 4), fit_of(3, m=2.0, max_iter=5).at(sites)
     ),
 }
 
@@ -200,7 +201,7 @@ def test_clusters_of_any_shape_are_the_same_bits_on_every_engine(kind):
     site = np.arange(len(X)) % 3
     given = [Client(f"s{i}", Data(X[site == i]), LIMITS) for i in range(3)]
     table = LocalEngine.from_table(Data(X), [f"s{i}" for i in site], LIMITS)
-    plans = [select_k_plan(range(1, 9), FitSpec(2, seed=1)) for _ in range(3)]
+    plans = [select_k_plan(range(1, 9), fit_of(2, seed=1)) for _ in range(3)]
     there: list[Engine] = [LocalEngine(given), table, flower_engine(given)]
     found = [run_plan(plan, engine).value for plan, engine in zip(plans, there, strict=True)]
     assert [each.n_clusters for each in found] == [len(np.unique(y))] * 3
@@ -242,9 +243,9 @@ def test_a_start_that_was_asked_for_stays():
     """And so does the default where no site's rows come in chunks."""
     sites = LocalEngine(clients()).introduce()
     for init in ("summaries", "k-means++", START.centers):
-        assert FitSpec(4, init=init).at(sites).init is init
-    assert FitSpec(4).at(sites).init == "sums"
-    assert FitSpec(4).at(site for site in sites if not site.streams).init == "auto"
+        assert fit_of(4, init=init).at(sites).init is init
+    assert fit_of(4).at(sites).init == "sums"
+    assert fit_of(4).at(site for site in sites if not site.streams).init == "auto"
 
 
 def test_a_site_whose_rows_cannot_be_opened_is_named():

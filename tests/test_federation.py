@@ -38,7 +38,7 @@ from typer.testing import CliRunner
 from fedcluster.core.files import plain
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK, plan_of
+from fedcluster.jobs import Evaluate, Fit, SelectK, fit_of, plan_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.rounds import run_plan
@@ -159,7 +159,7 @@ def test_the_site_s_folder_is_ready_to_use(folder: Path) -> None:
 def test_a_site_s_folder_shows_what_an_administrator_needs(folder: Path, tmp_path: Path) -> None:
     """The program keeps the rest in one folder, also where there are no keys."""
     home = folder / "sites/north"
-    run_job(engine(folder), content(tmp_path / "out", Fit(2)), tmp_path / "run")
+    run_job(engine(folder), content(tmp_path / "out", fit_of(2)), tmp_path / "run")
     shown = {path.name for path in home.iterdir()}
     assert shown == {"site.toml", "README.md", "logs", "results", "state", "rows.csv"}
     kept = {path.name for path in (home / "state").iterdir()}
@@ -285,7 +285,7 @@ def content(out: Path, job: Fit | SelectK | Evaluate, **how) -> dict:
 
 def test_a_job_from_its_plan_to_the_files_of_all(folder: Path, tmp_path: Path) -> None:
     """The sites have their columns in different orders; labels are written where the rows are."""
-    done = run_job(engine(folder), content(tmp_path / "out", Fit(3)), tmp_path / "run")
+    done = run_job(engine(folder), content(tmp_path / "out", fit_of(3)), tmp_path / "run")
     assert done["model_at"] == SITES
     model = Model.load(tmp_path / "out" / "model.json")
     assert model.columns == ("x", "y")
@@ -314,7 +314,7 @@ def test_a_site_labels_its_rows_chunk_by_chunk(folder, tmp_path, monkeypatch, m)
             yield chunk
             del chunk
 
-    run_job(engine(folder), content(tmp_path / "out", Fit(2, m=m)), tmp_path / "run")
+    run_job(engine(folder), content(tmp_path / "out", fit_of(2, m=m)), tmp_path / "run")
     site = SiteFile.load(folder / "sites/north/site.toml")
     rows = site.opened(["x", "y"]).load()
     opened = SimpleNamespace(chunks=lambda: chunks(rows))
@@ -328,7 +328,7 @@ def test_a_site_labels_its_rows_chunk_by_chunk(folder, tmp_path, monkeypatch, m)
 
 
 def test_a_fuzzy_job_writes_degrees_at_the_sites(folder: Path, tmp_path: Path) -> None:
-    job = Fit(2, m=2.0, max_iter=3)
+    job = fit_of(2, m=2.0, max_iter=3)
     run_job(engine(folder), content(tmp_path / "out", job), tmp_path / "run")
     header = (folder / "sites/north/results/labels.csv").read_text().splitlines()[0]
     assert header == "row,cluster,membership_0,membership_1"
@@ -336,7 +336,7 @@ def test_a_fuzzy_job_writes_degrees_at_the_sites(folder: Path, tmp_path: Path) -
 
 def test_a_site_s_log_names_the_operator(folder: Path, tmp_path: Path) -> None:
     """As the coordinator tells it."""
-    job = content(tmp_path / "out", Fit(2), operator="ada")
+    job = content(tmp_path / "out", fit_of(2), operator="ada")
     run_job(engine(folder), job, tmp_path / "run")
     lines = [
         line for line in read_log(folder / "sites/north/logs/audit.jsonl") if "question" in line
@@ -345,7 +345,7 @@ def test_a_site_s_log_names_the_operator(folder: Path, tmp_path: Path) -> None:
 
 
 def test_chosen_columns_are_the_only_ones_that_are_read(folder: Path, tmp_path: Path) -> None:
-    job = content(tmp_path / "out", Fit(2), columns=["y"])
+    job = content(tmp_path / "out", fit_of(2), columns=["y"])
     run_job(engine(folder), job, tmp_path / "run")
     assert Model.load(tmp_path / "out" / "model.json").columns == ("y",)
 
@@ -354,17 +354,17 @@ def test_sites_with_other_columns_are_named(folder: Path, tmp_path: Path) -> Non
     path = folder / "sites/south/rows.csv"
     path.write_text(path.read_text().replace("y,x", "y,z"))
     with pytest.raises(InputError, match="'north' and 'south' have not the same columns: x, z"):
-        run_job(engine(folder), content(tmp_path / "out", Fit(2)), tmp_path / "run")
+        run_job(engine(folder), content(tmp_path / "out", fit_of(2)), tmp_path / "run")
     assert not (tmp_path / "out").exists()
 
 
 def test_more_clusters_than_rows_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"81 clusters are more than the rows .*\(80\)"):
-        run_job(engine(folder), content(tmp_path / "out", Fit(81)), tmp_path / "run")
+        run_job(engine(folder), content(tmp_path / "out", fit_of(81)), tmp_path / "run")
 
 
 def test_a_resumed_job_asks_only_for_what_is_not_recorded(folder: Path, tmp_path: Path) -> None:
-    job = content(tmp_path / "out", Fit(3))
+    job = content(tmp_path / "out", fit_of(3))
     first = run_job(engine(folder), job, tmp_path / "run")
     logs = [len((folder / f"sites/{n}/logs/audit.jsonl").read_text().splitlines()) for n in SITES]
     again = run_job(engine(folder), job, tmp_path / "run")
@@ -382,8 +382,8 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
     here = LocalEngine(
         SiteFile.load(folder / "sites" / n / "site.toml").client(["x", "y"]) for n in SITES
     )
-    for job in (SelectK(1, 4), Fit(3), Evaluate(str(tmp_path / "fit" / "model.json"))):
-        name = next(name for name, kind in JOBS.items() if isinstance(job, kind))
+    for job in (SelectK(1, 4), fit_of(3), Evaluate(str(tmp_path / "fit" / "model.json"))):
+        name = job.kind
         out = tmp_path / name
         given = content(out, job, columns=["x", "y"]) | {"job": name}
         told = run_job(engine(folder), given, tmp_path / "runs" / name)
@@ -422,7 +422,7 @@ def site_tomls(folder: Path) -> list[Path]:
 def test_rows_are_prepared_as_by_fit_on_one_machine(raw: Path, tmp_path: Path, missing, m) -> None:
     """The model, the labels and what is told of it, from the same site files."""
     out, here = tmp_path / "out", tmp_path / "here"
-    job = Fit(3, prepare=PreprocessingSpec(missing=missing), m=m, max_iter=9)
+    job = fit_of(3, prepare=PreprocessingSpec(missing=missing), m=m, max_iter=9)
     done = run_job(engine(raw), content(out, job), tmp_path / "run")
     options = [
         "-k",
@@ -459,7 +459,7 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_prepared_rows(
     expected = json.loads((tmp_path / "here" / "selection.json").read_text())
     assert told["n_clusters"] == expected["n_clusters"]
     assert told["reason"] == expected["reason"]
-    fit = content(tmp_path / "fit", Fit(3, prepare=prepare))
+    fit = content(tmp_path / "fit", fit_of(3, prepare=prepare))
     run_job(engine(raw), fit, tmp_path / "runs" / "fit")
     model = Model.load(tmp_path / "fit" / "model.json")
     job = Evaluate(str(tmp_path / "fit" / "model.json"))
@@ -471,7 +471,9 @@ def test_the_number_of_clusters_and_the_scores_are_those_of_prepared_rows(
 
 def test_a_resumed_job_prepares_as_it_did(raw: Path, tmp_path: Path) -> None:
     """What the sites told of their columns is recorded, too; its job has been JSON meanwhile."""
-    given = content(tmp_path / "out", Fit(3, prepare=PreprocessingSpec("robust", missing="mean")))
+    given = content(
+        tmp_path / "out", fit_of(3, prepare=PreprocessingSpec("robust", missing="mean"))
+    )
     given = json.loads(json.dumps(given))
     first = run_job(engine(raw), given, tmp_path / "run")
     records = {
@@ -490,14 +492,14 @@ def test_a_resumed_job_prepares_as_it_did(raw: Path, tmp_path: Path) -> None:
 def test_sites_whose_columns_differ_are_named_before_anything_is_fitted(raw, tmp_path):
     path = raw / "sites/south/rows.csv"
     path.write_text(path.read_text().replace("income", "pay"))
-    job = Fit(2, prepare=PreprocessingSpec(columns=["age", "income"]))
+    job = fit_of(2, prepare=PreprocessingSpec(columns=["age", "income"]))
     with pytest.raises(InputError, match="column 'income' is lacking at south"):
         run_job(engine(raw), content(tmp_path / "out", job), tmp_path / "run")
     assert not (tmp_path / "out").exists()
 
 
 def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:
-    run_job(engine(folder), content(tmp_path / "out", Fit(3)), tmp_path / "run")
+    run_job(engine(folder), content(tmp_path / "out", fit_of(3)), tmp_path / "run")
     toml = folder / "sites/north/site.toml"
     status, said = invoke("site", "log", toml, "--last", 3)
     assert status == 0

@@ -14,7 +14,7 @@ from test_federation import SITES, content, engine, invoke, site_tomls, with_lim
 
 from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.jobs import JOBS, Evaluate, Fit, SelectK
+from fedcluster.jobs import Evaluate, SelectK, fit_of
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
@@ -53,8 +53,7 @@ def over(trial: Path, monkeypatch: pytest.MonkeyPatch):
     told: list[dict] = []
 
     def begin(coordinator, job, terms):
-        name = next(name for name, kind in JOBS.items() if isinstance(job, kind))
-        given = {"job": name, "parameters": asdict(job), "columns": terms.columns}
+        given = {"job": job.kind, "parameters": asdict(job), "columns": terms.columns}
         given = json.loads(json.dumps({**given, "out": str(terms.out)}))
         told.append(run_job(engine(trial), given, trial / "runs" / str(len(told))))
         return "run"
@@ -157,7 +156,7 @@ def test_k_is_chosen_without_loading_rows_that_come_in_chunks(trial, over, many,
 
 def test_a_resumed_job_starts_as_it_did(trial, tmp_path) -> None:
     """Though the rows that came in chunks are held in memory now."""
-    given = content(tmp_path / "out", Fit(3, prepare=PreprocessingSpec()))
+    given = content(tmp_path / "out", fit_of(3, prepare=PreprocessingSpec()))
     hold_at_most(0, trial)
     first = run_job(engine(trial), given, tmp_path / "run")
     hold_at_most(1 << 20, trial)
@@ -195,7 +194,7 @@ def test_a_choice_of_k_and_scores_account_for_every_round_too(trial, over, model
 
 
 def test_a_site_that_was_missing_sent_nothing_in_that_exchange(trial: Path, tmp_path: Path) -> None:
-    job = Fit(3, participation=0.5, max_iter=6)
+    job = fit_of(3, participation=0.5, max_iter=6)
     run_job(engine(trial), content(tmp_path / "out", job), tmp_path / "run")
     for done in read(tmp_path / "out" / "history.json")["communication_rounds"]:
         assert sorted([*done["missing"], *done["values_sent"]]) == SITES
@@ -433,7 +432,7 @@ def test_a_sample_of_the_sites_is_the_same_as_on_one_machine(trial, over, tmp_pa
 
 
 def test_a_preparation_is_among_the_exchanges(trial: Path, tmp_path: Path) -> None:
-    job = Fit(2, algorithm="kfed", prepare=PreprocessingSpec(missing="mean"))
+    job = fit_of(2, algorithm="kfed", prepare=PreprocessingSpec(missing="mean"))
     run_job(engine(trial), content(tmp_path / "out", job), tmp_path / "run")
     communication_rounds = read(tmp_path / "out" / "history.json")["communication_rounds"]
     assert [done["tasks"] for done in communication_rounds] == [

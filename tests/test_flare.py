@@ -34,7 +34,7 @@ from typer.testing import CliRunner
 from fedcluster.core.files import write_json
 from fedcluster.engines.wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import Fit
+from fedcluster.jobs import fit_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster_app.cli import app
@@ -569,7 +569,7 @@ def network(trial, monkeypatch):
 
 
 def begin(trial: Path, out: Path, **how: Any) -> Path:
-    job = Fit(3, prepare=PreprocessingSpec(missing="mean"))
+    job = fit_of(3, prepare=PreprocessingSpec(missing="mean"))
     carrier = NoFlare(trial)
     folder = runs.new_run(carrier.federation)
     folder.mkdir(parents=True)

@@ -20,7 +20,7 @@ from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.jobs import Fit, SelectK, execute
+from fedcluster.jobs import SelectK, execute, fit_of
 from fedcluster.jobs.release import rounded
 from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing import Preprocessor
@@ -737,7 +737,7 @@ def test_sites_answer_a_strict_report_exactly(sites) -> None:
             Client(f"s{i}", heavy(400, i, missing=0.0), (), replace(Groups.strict(), preset=preset))
             for i in range(3)
         ]
-        for job in (Fit(3, seed=0, profile=True), SelectK(2, 3, seed=0)):
+        for job in (fit_of(3, seed=0, profile=True), SelectK(2, 3, seed=0)):
             found.append(execute(job, LocalEngine(clients), columns=["a", "b", "c"]))
     usual, chosen, strict, rounded_choice = (report.outcome.value for report in found)
     spread = np.concatenate([heavy(400, i, missing=0.0).X for i in range(3)]).std(axis=0)
@@ -772,7 +772,7 @@ def test_weights_that_are_no_counts_are_not_rounded() -> None:
         )
         for i in range(3)
     ]
-    report = execute(Fit(2, seed=0), LocalEngine(clients))
+    report = execute(fit_of(2, seed=0), LocalEngine(clients))
     assert (report.outcome.value.state.weights % 5 != 0).all()
     assert [site.n_rows for site in report.sites if site.n_rows] != []
 

@@ -22,14 +22,13 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import PROTOCOL, pack, read_summaries, unpack, write_tasks
 from fedcluster.errors import FewGroupsWarning
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster.metrics.external import Contingency
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import Category
 from fedcluster.preprocessing.moments import histogram_task
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy.disclosure import behind_groups
-from fedcluster.recipes import FitSpec
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, site_responder
 
@@ -219,8 +218,8 @@ def test_a_fit_asks_for_means_of_enough_groups() -> None:
     for i, site in enumerate(sites):
         site.name = f"site {i}"
     engine = LocalEngine(sites)
-    assert FitSpec(3).at(engine.introduce()).smallest == 8
-    found = execute(Fit(3, seed=0), engine).outcome.value.state
+    assert fit_of(3).at(engine.introduce()).smallest == 8
+    found = execute(fit_of(3, seed=0), engine).outcome.value.state
     assert np.allclose(
         found.centers[np.lexsort(np.round(found.centers).T)][[0]], [[0, 0]], atol=0.5
     )
@@ -329,7 +328,7 @@ def test_few_groups_at_most_sites_are_said_before_the_fit() -> None:
     def asked(n_sites: int, k: Any) -> None:
         parts = [Data(rows[i::n_sites]) for i in range(n_sites)]
         engine = LocalEngine(Client(f"s{i}", part, (), Groups(5)) for i, part in enumerate(parts))
-        execute(Fit(k), engine, columns=("a", "b"), watch=rounds.append)
+        execute(fit_of(k), engine, columns=("a", "b"), watch=rounds.append)
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", FewGroupsWarning)

@@ -18,8 +18,8 @@ from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, MinR
 from fedcluster.core import Column, Limit
 from fedcluster.errors import HeldBackError
 from fedcluster.privacy import Grouping, Groups, MinClusterSize
-from fedcluster.recipes import FitSpec
 from fedcluster.recipes.fit import algorithm_of
+from fedcluster.recipes.specifications import fit_of
 
 RNG = np.random.default_rng(0)
 SITE = np.repeat(["north", "south"], 40)
@@ -113,7 +113,7 @@ def test_a_site_of_one_person_never_takes_part() -> None:
     one = {"north": ["ann"] * 40, "south": NAMES["south"]}
     assert model.fit(FRAMES, groups=one).values_sent_["north"] == 0
     assert model.rows_held_back_["north"] == 40
-    assert algorithm_of(FitSpec(4)).min_cluster_size == 1
+    assert algorithm_of(fit_of(4)).min_cluster_size == 1
     assert [site.limits for site in model.sites_] == [(Limit.from_filter(MinRows(2)),)] * 2
 
 

@@ -16,7 +16,7 @@ from fedcluster.core import Column, Data, State, Task
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
 from fedcluster.errors import SiteError
-from fedcluster.jobs import Fit, Job, SelectK, execute
+from fedcluster.jobs import Job, SelectK, execute, fit_of
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing.fitting import fit
@@ -214,11 +214,11 @@ def grown(factor: float) -> Bend:
 
 
 JOBS: dict[str, Job] = {
-    "fit": Fit(3),
-    "fuzzy": Fit(3, m=2.0),
-    "fkm": Fit(3, algorithm="fkm"),
-    "scaled": Fit(3, prepare=PreprocessingSpec(pca=2)),
-    "robust": Fit(3, prepare=PreprocessingSpec(scale="robust")),
+    "fit": fit_of(3),
+    "fuzzy": fit_of(3, m=2.0),
+    "fkm": fit_of(3, algorithm="fkm"),
+    "scaled": fit_of(3, prepare=PreprocessingSpec(pca=2)),
+    "robust": fit_of(3, prepare=PreprocessingSpec(scale="robust")),
     "number": SelectK(2, 4),
 }
 

@@ -25,7 +25,7 @@ from fedcluster.core import Column, Floats, Task
 from fedcluster.errors import InputError, PolicyError
 from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles
-from fedcluster.jobs import Evaluate, Fit, SelectK, execute, model_of
+from fedcluster.jobs import Evaluate, SelectK, execute, fit_of, model_of
 from fedcluster.metrics.gaussians import log_likelihoods
 from fedcluster.metrics.objectives import PresentInertia, nearest_present
 from fedcluster.model import Model
@@ -352,7 +352,7 @@ def test_k_is_judged_by_present_values_and_so_are_the_clusters() -> None:
     X = 8.0 * np.eye(3)[y] + rng.normal(size=(450, 3))
     X[rng.random(X.shape) < np.where(y == 1, 0.3, 0.1)[:, None]] = np.nan
     engine = LocalEngine(Client(name, Data(x)) for name, x in parts(X, 3).items())
-    report = execute(Fit("auto", prepare=PreprocessingSpec(missing="ignore")), engine)
+    report = execute(fit_of("auto", prepare=PreprocessingSpec(missing="ignore")), engine)
     assert isinstance(report.clustering.algorithm, MergedMixture)
     asked = [set(each.steps) for each in report.outcome.communication_rounds]
     assert sum(not each <= {"Missing", "Means", "Squares", "Histogram"} for each in asked) <= 10
@@ -388,7 +388,7 @@ def test_clusters_that_were_judged_label_rows_by_the_values_that_they_have(
         Client(name, read_table(frame.iloc[i::2].reset_index(drop=True), ColumnRoles(raw=True)))
         for i, name in enumerate(("n", "s"))
     )
-    job = Fit("auto", prepare=PreprocessingSpec(missing="mean"), profile=kind == "site")
+    job = fit_of("auto", prepare=PreprocessingSpec(missing="mean"), profile=kind == "site")
     report = execute(job, engine)
     model, found = model_of(report), report.clustering
     assert model.preprocessor is not None
@@ -421,7 +421,7 @@ def test_few_gaps_leave_clusters_to_k_means_and_many_are_warned_of(
     X = 8.0 * np.eye(3)[np.arange(180) % 3] + rng.normal(size=(180, 3))
     X[:n, 0] = NAN
     engine = LocalEngine(Client(name, Data(x)) for name, x in parts(X, 3).items())
-    report = execute(Fit("auto", model=model, prepare=PreprocessingSpec(missing="mean")), engine)
+    report = execute(fit_of("auto", model=model, prepare=PreprocessingSpec(missing="mean")), engine)
     assert not isinstance(report.clustering.algorithm, MergedMixture)
     assert report.preprocessor is not None
     assert report.preprocessor.missing == "error"
@@ -483,12 +483,15 @@ def test_a_row_with_gaps_has_the_density_of_scipy_s_in_the_columns_it_has(kind: 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"algorithm": "fkm"}, "missing='ignore' is for the algorithms 'auto' and 'lloyd', not"),
+        ({"algorithm": "fkm"}, "algorithm='fkm' is for k-means, not for rows with gaps"),
         (
             {"algorithm": Lloyd()},
             "missing='ignore' needs an algorithm that takes missing values; L",
         ),
-        ({"metric": "cosine"}, "metric='cosine' needs whole rows: missing must not be 'ignore'"),
+        (
+            {"metric": "cosine"},
+            "missing='ignore' is for other fits, not for clusters",
+        ),
     ],
 )
 def test_what_needs_whole_rows_is_one_line(options: dict[str, Any], line: str) -> None:

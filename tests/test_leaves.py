@@ -22,7 +22,7 @@ from fedcluster.algorithms.gaussian_mixture import merged_state
 from fedcluster.core import Column, Data, State
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster.metrics._gaps import PresentValues
 from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.metrics.gaussians import densities, variance_within
@@ -34,7 +34,7 @@ from fedcluster.mixtures.on_leaves import LeafRows, Search
 from fedcluster.mixtures.table import KINDS, Kind, Table, table_plan, with_noise
 from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.privacy import Groups
-from fedcluster.recipes import FitSpec, _mixtures
+from fedcluster.recipes import _mixtures
 from fedcluster.rounds import run_plan, with_preprocessing
 from fedcluster.selection._judgement import _agree, _by_means
 from fedcluster.selection._mixtures import EFFORT, confirmed_plan, likely_mixtures
@@ -186,7 +186,7 @@ def test_groups_bound_the_parameters_of_what_is_judged() -> None:
     X, _ = load_iris(return_X_y=True)
     X = X[np.random.default_rng(5).permutation(len(X))]
     engine = LocalEngine(Client(str(i), Data(X[i::3]), (), Groups(5)) for i in range(3))
-    found = execute(Fit("auto", prepare=PreprocessingSpec()), engine).outcome.value
+    found = execute(fit_of("auto", prepare=PreprocessingSpec()), engine).outcome.value
     assert found.n_clusters in (2, 3)
     assert any("22 rows or groups of rows are few for" in each for each in found.warnings)
 
@@ -244,7 +244,7 @@ def test_rows_that_weigh_2_are_described_by_the_leaves_of_twice_as_many_rows() -
     step, often = GaussianMixture("diag"), np.arange(60) % 3
     for X, weight in ((rows, often.astype(float)), (np.repeat(rows, often, axis=0), None)):
         engine = LocalEngine([Client("a", Data(X, weight), ())])
-        spec = FitSpec(3, model="mixture").at(engine.introduce())
+        spec = fit_of(3, model="mixture").at(engine.introduce())
         plan = _mixtures._described(step, spec, None)  # noqa: SLF001
         leaves.append(run_plan(plan, engine).value[1].leaves)
     assert_array_equal(leaves[0].weights, leaves[1].weights)
@@ -380,7 +380,7 @@ def test_there_are_as_many_clusters_as_may_be_whatever_is_likeliest(
 ) -> None:
     rows = blobs(k)
     engine = LocalEngine([Client(name, Data(rows[i::2]), ()) for i, name in enumerate("ab")])
-    report = execute(Fit(ks, model=model), engine, columns=["x", "y"])
+    report = execute(fit_of(ks, model=model), engine, columns=["x", "y"])
     assert len(report.clustering.state.centers) == report.outcome.value.n_clusters
     assert report.outcome.value.n_clusters in ks
 

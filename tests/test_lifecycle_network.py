@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from federations import RunningFederation, federation, in_one_process, read_json
 
-from fedcluster.jobs import Fit
+from fedcluster.jobs import fit_of
 from fedcluster_app.transports.flower.supernode import TAKEN_BACK
 
 pytestmark = [
@@ -182,7 +182,7 @@ def test_a_coordinator_that_is_lost_goes_on_from_its_backup_elsewhere(
     monkeypatch.setattr(running, "folder", new)
     running.start()
     done(running, "run", new, "resume", name, "--out", tmp_path / "out")
-    job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=12, seed=3)
+    job = fit_of(4, algorithm="lloyd", init="summaries", tol=0, max_iter=12, seed=3)
     rows = {name: running.rows[name] for name in last_of(tmp_path / "out")}
     expected = in_one_process(job, rows)[1].state.centers
     found = np.array(read_json(tmp_path / "out" / "model.json")["centers"])

@@ -29,7 +29,7 @@ from fedcluster.engines.reply_validation import ReplyBounds, check_answer, impla
 from fedcluster.engines.wire import WireError
 from fedcluster.engines.wrapped import WrappedEngine
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import Fit, check_job, execute
+from fedcluster.jobs import check_job, execute, fit_of
 from fedcluster.jobs.doubts import influence_line
 from fedcluster.kernels import nearest
 from fedcluster.metrics.moments import Means, Squares
@@ -287,13 +287,13 @@ def test_sums_that_no_rows_within_the_ranges_have_are_refused(factor, scale) -> 
         Postman(responders(rows), "b", scaled(factor)), rows, quorum=3, bounds=believed
     )
     engine.choose(None, raw=True)
-    report = execute(Fit(2, prepare=spec), engine)
+    report = execute(fit_of(2, prepare=spec), engine)
     assert {refusal.site for refusal in engine.refusals} == {"b"}
     assert "the bounds of the columns are stated" in engine.refusals[0].reason
     honest = {name: rows[name] for name in "acd"}
     alone = RemoteEngine(Postman(responders(honest)), honest, bounds=believed)
     alone.choose(None, raw=True)
-    expected = execute(Fit(2, prepare=spec), alone).outcome.value.state.centers
+    expected = execute(fit_of(2, prepare=spec), alone).outcome.value.state.centers
     assert np.allclose(report.outcome.value.state.centers, expected)
 
 
@@ -360,13 +360,13 @@ def test_a_site_of_a_thousand_million_rows_moves_nothing(stated) -> None:
             "it is not believed to outweigh them; state --rows a=60,b=1000000000,c=60,d=60"
         )
         with pytest.raises(SiteError, match=f"^{line}$"):
-            execute(Fit(2, prepare=spec), engine)
+            execute(fit_of(2, prepare=spec), engine)
         return
-    report = execute(Fit(2, prepare=spec), engine)
+    report = execute(fit_of(2, prepare=spec), engine)
     honest = {name: rows[name] for name in "acd"}
     alone = RemoteEngine(Postman(responders(honest)), honest)
     alone.choose(None, raw=True)
-    expected = execute(Fit(2, prepare=spec), alone).outcome.value.state
+    expected = execute(fit_of(2, prepare=spec), alone).outcome.value.state
     assert report.outcome.value.state.centers.tobytes() == expected.centers.tobytes()
 
 
@@ -415,7 +415,7 @@ def test_negative_values_are_counted_before_a_logarithm_and_refuse_the_fit(low) 
     engine = RemoteEngine(Postman(responders(rows)), rows)
     engine.choose(None, raw=True)
     bounds = {} if low is None else {"age": (low, 120.0)}
-    job = Fit(2, prepare=PreprocessingSpec(log=["age"], bounds=bounds))
+    job = fit_of(2, prepare=PreprocessingSpec(log=["age"], bounds=bounds))
     if low == 0.0:
         assert execute(job, engine).outcome.value.state.centers.shape == (2, 2)
         return
@@ -438,7 +438,7 @@ def test_a_site_that_calls_numbers_text_is_refused_or_left_out_over_a_network(en
     rows = {name: people() for name in "abcd"}
     engine = RemoteEngine(Postman(responders(rows), "b", calling_ages_text), rows, quorum=enough)
     engine.choose(None, raw=True)
-    job = Fit(2, prepare=PreprocessingSpec())
+    job = fit_of(2, prepare=PreprocessingSpec())
     if enough != 3:
         line = "column 'age' holds numbers at a, c and d, text at b: correct it at b, or name "
         with pytest.raises(InputError, match=f"^{line}"):
@@ -468,7 +468,7 @@ def test_a_run_begins_without_an_odd_site_where_it_may_be_left_out(
     rows = {name: people() for name in "abcd"}
     quorum = terms.get("quorum")
     engine = RemoteEngine(Postman(responders(rows), "b", calling_ages_text), rows, quorum=quorum)
-    job = Fit(2, prepare=PreprocessingSpec(), robust=robust)
+    job = fit_of(2, prepare=PreprocessingSpec(), robust=robust)
     content = {"job": "fit", "parameters": asdict(job), "columns": None, "sites": list(rows)}
     content |= {"out": str(tmp_path / "out"), **terms}
     if not (done or (robust and not terms)):
@@ -564,7 +564,7 @@ COLUMNS_3 = ("x0", "x1", "x2")
 
 def test_influence_is_that_of_a_server_step_without_the_site() -> None:
     rows = in_clusters(1)
-    report = execute(Fit(4, prepare=PreprocessingSpec()), engine_of(rows), columns=COLUMNS_3)
+    report = execute(fit_of(4, prepare=PreprocessingSpec()), engine_of(rows), columns=COLUMNS_3)
     assert {each.site for each in report.influence} == set(rows)
     state, prepared = report.outcome.value.state, report.preprocessor
     assert prepared is not None
@@ -587,7 +587,7 @@ def test_influence_is_that_of_a_server_step_without_the_site() -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_the_liar_has_the_most_influence(lie, seed) -> None:
     engine = LyingEngine(engine_of(in_clusters(seed)), {"s3": LIES[lie]})
-    report = execute(Fit(4, prepare=PreprocessingSpec()), engine, columns=COLUMNS_3)
+    report = execute(fit_of(4, prepare=PreprocessingSpec()), engine, columns=COLUMNS_3)
     assert report.influence[0].site == "s3"
     said = influence_line(report.influence)
     assert all("s3" in line for line in said)
@@ -596,7 +596,7 @@ def test_the_liar_has_the_most_influence(lie, seed) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_no_honest_site_stands_out(seed) -> None:
-    report = execute(Fit(4), engine_of(in_clusters(seed)), columns=COLUMNS_3)
+    report = execute(fit_of(4), engine_of(in_clusters(seed)), columns=COLUMNS_3)
     assert influence_line(report.influence) == []
 
 
@@ -619,7 +619,7 @@ def test_the_site_with_an_odd_column_comes_first(factor, sums_only, prepare) -> 
     for seed in range(3):
         rows = mixed(seed)
         rows["s3"] = rows["s3"] * [1, 1, factor, 1]
-        job = Fit(5, sums_only=sums_only, prepare=prepare)
+        job = fit_of(5, sums_only=sums_only, prepare=prepare)
         influence = execute(job, engine_of(rows), columns=COLUMNS_4).influence
         first = influence[0]
         assert (first.site, first.column) == ("s3", "x2")
@@ -632,25 +632,25 @@ def test_the_site_with_an_odd_column_comes_first(factor, sums_only, prepare) -> 
 @pytest.mark.parametrize("shares", [1.0, 0.3])
 def test_other_shares_of_the_clusters_are_not_odd(shares) -> None:
     for seed in range(10, 15):
-        report = execute(Fit(5), engine_of(mixed(seed, shares)), columns=COLUMNS_4)
+        report = execute(fit_of(5), engine_of(mixed(seed, shares)), columns=COLUMNS_4)
         assert not [each for each in report.influence if each.is_odd]
 
 
 def test_a_site_with_clusters_of_its_own_is_named_and_one_of_many_such_is_not() -> None:
     rows = mixed(1)
     rows["s5"] = rows["s5"] + [40, -30, 20, 0]
-    report = execute(Fit(7), engine_of(rows), columns=COLUMNS_4)
+    report = execute(fit_of(7), engine_of(rows), columns=COLUMNS_4)
     [line] = influence_line(report.influence)
     assert line.startswith("s5 has 100 % of its rows in clusters of its own, ")
     each = {name: X + 40 * i for i, (name, X) in enumerate(rows.items())}
-    report = execute(Fit(7), engine_of(each), columns=COLUMNS_4)
+    report = execute(fit_of(7), engine_of(each), columns=COLUMNS_4)
     assert not [each for each in report.influence if each.is_odd]
 
 
 def test_a_robust_fit_says_whom_it_left_out_of_the_preparation() -> None:
     rows = {name: X + 20 for name, X in mixed(2, 50.0).items()}
     rows["s3"] = rows["s3"] * [1, 1, 2.2, 1]
-    job = Fit(5, prepare=PreprocessingSpec(), robust=1)
+    job = fit_of(5, prepare=PreprocessingSpec(), robust=1)
     report = execute(job, engine_of(rows), columns=COLUMNS_4)
     assert "s3" in report.outcome.value.reason
     assert Trimmed(before={"s3": "the start"}) != Trimmed()
@@ -666,7 +666,7 @@ def test_centres_of_a_site_s_own_are_no_lines_of_clusters(few: int) -> None:
     """k-FED numbers them as each site finds them; of fewer rows than clusters there are fewer."""
     rows = in_clusters(1)
     rows["s3"] = rows["s3"][:few]
-    report = execute(Fit(4, algorithm="kfed"), engine_of(rows), columns=COLUMNS_3)
+    report = execute(fit_of(4, algorithm="kfed"), engine_of(rows), columns=COLUMNS_3)
     assert {each.site for each in report.influence} == set(rows)
     assert all((each.alone, each.own) == (0, 0.0) for each in report.influence)
     assert max(each.mean_shift for each in report.influence) < 0.5
@@ -676,7 +676,7 @@ def test_influence_stands_in_the_files_and_on_the_page(tmp_path: Path) -> None:
     rows = in_clusters(2)
     model = FederatedKMeans(4, random_state=0).fit(rows)
     assert len(model.influence_) == 6
-    report = execute(Fit(4), engine_of(rows), columns=COLUMNS_3)
+    report = execute(fit_of(4), engine_of(rows), columns=COLUMNS_3)
     write_job(tmp_path, report, "trial")
     told = json.loads((tmp_path / "history.json").read_text())["influence"]
     assert [each["site"] for each in told] == [each.site for each in report.influence]
@@ -686,7 +686,7 @@ def test_influence_stands_in_the_files_and_on_the_page(tmp_path: Path) -> None:
 def test_two_sites_or_a_crowd_have_none() -> None:
     rows = in_clusters(3)
     few = {name: rows[name] for name in ("s0", "s1")}
-    assert execute(Fit(2), engine_of(few), columns=COLUMNS_3).influence == ()
+    assert execute(fit_of(2), engine_of(few), columns=COLUMNS_3).influence == ()
 
 
 # Robust fits
@@ -695,7 +695,7 @@ def test_two_sites_or_a_crowd_have_none() -> None:
 def fitted(rows: Mapping[str, Any], lies: Mapping[str, str], robust: int) -> Any:
     """The report of a fit of four clusters where some sites lie."""
     engine = LyingEngine(engine_of(rows), {name: LIES[lie] for name, lie in lies.items()})
-    job = Fit(4, prepare=PreprocessingSpec(), robust=robust)
+    job = fit_of(4, prepare=PreprocessingSpec(), robust=robust)
     return execute(job, engine, columns=COLUMNS_3)
 
 
@@ -756,26 +756,21 @@ def test_no_few_sites_are_the_majority(weights, faults) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"algorithm": "kfed"}, "robust=1 does not go with algorithm 'kfed'"),
-        ({"m": 2.0}, "robust=1 does not go with fuzzy clusters"),
-        ({"sums_only": True}, "does not go with sums_only: sums do not show who sent them"),
-        ({"metric": "cosine"}, "does not go with metric='cosine'"),
-        ({"n_clusters": (2, 3)}, "does not go with a choice of n_clusters: choose it first"),
-        ({"profile": True}, "does not go with profile"),
-        ({"epsilon": 1.0, "bounds": ([0] * 3, [1] * 3)}, "privacy budget there is no robust"),
+        ({"algorithm": "kfed"}, "algorithm='kfed' is for k-means, not for a robust fit (robust)"),
+        ({"n_clusters": (2, 3)}, "a choice of n_clusters is for other fits, not for a robust"),
         ({"robust": 4}, "robust=4 needs at least 9 sites, of which most are honest; there are 7"),
     ],
 )
 def test_what_robust_fits_cannot_do_is_refused(options, reason) -> None:
-    job = Fit(**{"n_clusters": 4, "robust": 1, **options})
     with pytest.raises(InputError, match=re.escape(reason)):
+        job = fit_of(**{"n_clusters": 4, "robust": 1, **options})
         execute(job, engine_of(in_clusters(0, sites=7)), columns=COLUMNS_3)
 
 
 def test_robust_fits_need_more_than_secure_sums() -> None:
     sites = [SiteInfo(name, secure=True) for name in "abc"]
-    with pytest.raises(InputError, match="secure sums, which hide what must be compared"):
-        check_job(Fit(4, robust=1), sites)
+    with pytest.raises(InputError, match="robust=1 needs more than sums over all sites"):
+        check_job(fit_of(4, robust=1), sites)
 
 
 @pytest.mark.parametrize(
@@ -843,7 +838,7 @@ def test_estimators_and_both_commands_take_it() -> None:
 def test_a_site_is_forgotten_exactly_and_few_are_asked_again(algorithm, scale, tmp_path) -> None:
     rows = {name: people() for name in "abcd"}
     others = {name: rows[name] for name in "abd"}
-    job = Fit(2, algorithm=algorithm, prepare=PreprocessingSpec(scale=scale), seed=3)
+    job = fit_of(2, algorithm=algorithm, prepare=PreprocessingSpec(scale=scale), seed=3)
 
     def engine(sites: Mapping[str, Any]) -> RemoteEngine:
         asked = RemoteEngine(Postman(responders(sites)), sites)

@@ -20,7 +20,6 @@ from typer.testing import CliRunner
 
 from fedcluster import Client, Data, FederatedGaussianMixture, LocalEngine, Model
 from fedcluster.errors import InputError
-from fedcluster.jobs import Fit, execute
 from fedcluster.options.choices import COVARIANCES, Covariance
 from fedcluster.privacy import Groups
 from fedcluster.recipes import _mixtures
@@ -287,16 +286,6 @@ def test_clusters_of_any_shape_are_found_beyond_thirty_columns() -> None:
 def test_what_makes_no_sense_is_refused(how: dict[str, Any], why: str) -> None:
     with pytest.raises(ValueError, match=why):
         FederatedGaussianMixture(**{"n_components": 3, **how}).fit(IRIS, sites=SITES)
-
-
-def test_wishes_that_contradict_each_other_are_refused() -> None:
-    engine = LocalEngine([Client("a", Data(IRIS))])
-    with pytest.raises(InputError, match="asks all sites in every round"):
-        execute(Fit(2, model="mixture", participation=0.5), engine, columns="abcd")
-    with pytest.raises(InputError, match="for the algorithms 'auto' and 'lloyd', not for fuzzy"):
-        execute(Fit(2, model="mixture", m=2.0), engine, columns="abcd")
-    with pytest.raises(InputError, match="no algorithm for model='mixture' and metric='cosine'"):
-        execute(Fit(2, model="mixture", metric="cosine"), engine, columns="abcd")
 
 
 def test_components_that_collapse_are_an_error_that_says_what_to_do() -> None:

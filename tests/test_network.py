@@ -16,7 +16,7 @@ from federations import RunningFederation, federation, in_one_process, labelled,
 from test_federation import invoke
 
 from fedcluster.core import Column, Data
-from fedcluster.jobs import Fit
+from fedcluster.jobs import Fit, fit_of
 from fedcluster.model import Model
 from fedcluster.model.assignment import Assignment
 from fedcluster.preprocessing import PreprocessingSpec
@@ -64,7 +64,7 @@ def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: P
     check(
         running,
         tmp_path / "out",
-        Fit(3, algorithm="kfed", prepare=PreprocessingSpec(missing="mean")),
+        fit_of(3, algorithm="kfed", prepare=PreprocessingSpec(missing="mean")),
     )
     assert "Prepared: x and y with mean 0 and variance 1." in run.said()
     assert (
@@ -119,7 +119,7 @@ def test_a_permit_with_the_usual_steps_covers_other_fits(
         how = [*options, "--set", "fit.max_iter=2", "--scale", "none", "--permit", "usual"]
         run = running.run("fit", "-k", 2, *how, *WAIT, "--out", tmp_path / f"out{i}")
         assert run.wait() == 0, run.said()
-        check(running, tmp_path / f"out{i}", Fit(2, max_iter=2, **job))
+        check(running, tmp_path / f"out{i}", fit_of(2, max_iter=2, **job))
 
 
 def check(
@@ -177,7 +177,7 @@ def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_pa
     assert run.wait() == 0, run.said()
     missing = running.missing()
     assert all(set(names) <= {"west"} for names in missing)
-    job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=8)
+    job = fit_of(4, algorithm="lloyd", init="summaries", tol=0, max_iter=8)
     check(running, out, job, lambda site, r: site in missing[r])
 
 
@@ -217,7 +217,7 @@ def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_pa
     again = running.run("resume", name)
     assert again.wait() == 0, again.said()
     assert kept == {path: path.stat().st_mtime_ns for path in before}  # not asked again
-    job = Fit(4, algorithm="lloyd", init="summaries", tol=0, max_iter=2, seed=7)
+    job = fit_of(4, algorithm="lloyd", init="summaries", tol=0, max_iter=2, seed=7)
     check(running, tmp_path / "out", job)
 
 

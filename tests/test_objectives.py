@@ -21,7 +21,7 @@ from fedcluster import (
     LocalEngine,
 )
 from fedcluster.core import Column
-from fedcluster.jobs import Evaluate, Fit, JobReport, execute, model_of
+from fedcluster.jobs import Evaluate, Fit, JobReport, execute, fit_of, model_of
 from fedcluster.metrics.objectives import MEANINGS, REPORTED
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
@@ -34,24 +34,24 @@ from fedcluster_app.report.messages import objective
 pytestmark = pytest.mark.usefixtures("short_searches")
 
 CASES: dict[str, tuple[Fit, str, bool]] = {
-    "k-means": (Fit(2), "inertia", True),
-    "k-FED": (Fit(2, "kfed"), "inertia", True),
-    "FKM": (Fit(2, "fkm"), "inertia", True),
-    "averaging": (Fit(2, "fedavg"), "inertia", True),
-    "directions": (Fit(2, metric="cosine"), "inertia", True),
-    "trimmed": (Fit(2, trim=0.1), "inertia", True),
-    "fuzzy": (Fit(2, m=1.5), "fuzzy-objective", True),
-    "incomplete": (Fit(2, prepare=PreprocessingSpec(missing="ignore")), "present-inertia", True),
-    "mixture": (Fit(2, model="mixture"), "log-likelihood", True),
-    "own": (Fit(2, algorithm=Mine()), "Absolute(power=1.0)", True),
+    "k-means": (fit_of(2), "inertia", True),
+    "k-FED": (fit_of(2, algorithm="kfed"), "inertia", True),
+    "FKM": (fit_of(2, algorithm="fkm"), "inertia", True),
+    "averaging": (fit_of(2, algorithm="fedavg"), "inertia", True),
+    "directions": (fit_of(2, metric="cosine"), "inertia", True),
+    "trimmed": (fit_of(2, trim=0.1), "inertia", True),
+    "fuzzy": (fit_of(2, m=1.5), "fuzzy-objective", True),
+    "incomplete": (fit_of(2, prepare=PreprocessingSpec(missing="ignore")), "present-inertia", True),
+    "mixture": (fit_of(2, model="mixture"), "log-likelihood", True),
+    "own": (fit_of(2, algorithm=Mine()), "Absolute(power=1.0)", True),
     "own, by its name": (
-        Fit(2, algorithm="test_planned_steps.Mine"),
+        fit_of(2, algorithm="test_planned_steps.Mine"),
         "Absolute(power=1.0)",
         True,
     ),
-    "robust": (Fit(2, robust=1), "robust-inertia", False),
-    "private": (Fit(2, **BOXED), "noisy-inertia", False),
-    "a chosen k": (Fit([2, 3], m=2.0), "fuzzy-objective", True),
+    "robust": (fit_of(2, robust=1), "robust-inertia", False),
+    "private": (fit_of(2, **BOXED), "noisy-inertia", False),
+    "a chosen k": (fit_of([2, 3], m=2.0), "fuzzy-objective", True),
 }
 """A fit, the name of its objective, and whether `evaluate` can ask it again."""
 
@@ -116,7 +116,7 @@ def test_scores_of_the_model_have_the_same_name_and_value(fitted):
 
 def test_an_objective_of_ones_own_that_is_not_named_is_told_with_the_remedy():
     sites = engine()
-    model = model_of(execute(Fit(2, algorithm=Mine()), sites, columns=["x", "y"]))
+    model = model_of(execute(fit_of(2, algorithm=Mine()), sites, columns=["x", "y"]))
     scored = execute(Evaluate(model), sites, columns=["x", "y"])
     assert content_of(scored)["meaning"][-1] == (
         f"The fit itself tells Absolute(power=1.0) {number(model.inertia)}, which is an objective "
@@ -126,7 +126,7 @@ def test_an_objective_of_ones_own_that_is_not_named_is_told_with_the_remedy():
 
 def test_a_metric_that_is_named_beside_the_algorithm_is_scored_once():
     sites = engine()
-    model = model_of(execute(Fit(2, algorithm=Mine()), sites, columns=["x", "y"]))
+    model = model_of(execute(fit_of(2, algorithm=Mine()), sites, columns=["x", "y"]))
     job = Evaluate(model, metrics=[Absolute()], algorithms=[Mine])
     scored = execute(job, sites, columns=["x", "y"])
     assert scored.outcome.communication_rounds[0].steps.count("Absolute") == 1
@@ -136,7 +136,7 @@ def test_a_metric_that_is_named_beside_the_algorithm_is_scored_once():
 def test_the_log_likelihood_of_a_mixture_with_noise_is_that_of_the_last_step_but_one():
     """A step never makes it smaller, and one below the tolerance changes it by less than that."""
     sites = engine()
-    model = model_of(execute(Fit(2, model="mixture", noise=True), sites, columns=["x", "y"]))
+    model = model_of(execute(fit_of(2, model="mixture", noise=True), sites, columns=["x", "y"]))
     scores = execute(Evaluate(model), sites, columns=["x", "y"]).outcome.value
     gained = scores["log-likelihood"] + model.inertia
     assert 0 <= gained <= 1e-4 * 240
@@ -202,7 +202,7 @@ def test_both_commands_agree(tmp_path: Path):
 
 def test_what_a_name_means_is_told_beside_the_scores():
     sites = engine()
-    model = model_of(execute(Fit(2, m=2.0), sites, columns=["x", "y"]))
+    model = model_of(execute(fit_of(2, m=2.0), sites, columns=["x", "y"]))
     scored = execute(Evaluate(replace(model)), sites, columns=["x", "y"])
     said = content_of(scored)["meaning"]
     assert f"fuzzy-objective is {MEANINGS['fuzzy-objective']}." in said

@@ -24,7 +24,7 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.variance_tree import VarianceTree
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.frames.columns import columns_of
-from fedcluster.jobs import Evaluate, Fit, execute, model_of
+from fedcluster.jobs import Evaluate, execute, fit_of, model_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
@@ -71,18 +71,18 @@ def engine(protection: Groups | None = None) -> LocalEngine:
 @pytest.mark.parametrize("n_clusters", ["auto", 2])
 def test_groups_that_leave_no_row_are_said_so(n_clusters: object) -> None:
     with pytest.raises(InputError, match="the sites tell of no row: each has fewer than"):
-        execute(Fit(n_clusters), engine(Groups(min_rows=20)), columns=["x"])
+        execute(fit_of(n_clusters), engine(Groups(min_rows=20)), columns=["x"])
 
 
 def test_a_start_has_as_many_centres_as_there_are_clusters() -> None:
     start = State.at([[1.0], [9.0], [5.0]])
     with pytest.raises(InputError, match=r"means_init has shape \(3, 1\), but n_clusters=2"):
-        execute(Fit(2, model="mixture", start=start), engine(), columns=["x"])
+        execute(fit_of(2, model="mixture", start=start), engine(), columns=["x"])
 
 
 def test_rows_of_no_cluster_are_not_said_to_be_missing() -> None:
     """Those of a trimmed model whose clusters are far away; other sites may have rows that are."""
-    trimmed = execute(Fit(2, trim=0.1), engine(), columns=["x"])
+    trimmed = execute(fit_of(2, trim=0.1), engine(), columns=["x"])
     result = trimmed.outcome.value
     model = Model(
         result.state.centers + 1e6,
@@ -105,7 +105,7 @@ def test_rows_of_no_cluster_are_not_said_to_be_missing() -> None:
 
 @pytest.mark.parametrize("chunked", [False, True])
 def test_a_site_whose_rows_all_lack_a_value_is_no_site_without_a_cluster(chunked: bool) -> None:
-    result = execute(Fit(2, trim=0.1), engine(), columns=["x"]).outcome.value
+    result = execute(fit_of(2, trim=0.1), engine(), columns=["x"]).outcome.value
     state = result.state
     model = Model(
         state.centers,
@@ -174,7 +174,7 @@ def test_there_are_as_many_clusters_as_rows_however_light_these_are(is_secure: b
     parts = dict.fromkeys("abc", rows)
     kind = SecureEngine if is_secure else RemoteEngine
     engine = kind(federation(parts, secure=is_secure), parts)
-    found = execute(Fit(5, init="sums"), engine, columns=["x0"]).outcome.value
+    found = execute(fit_of(5, init="sums"), engine, columns=["x0"]).outcome.value
     assert found.state.weights.sum() == pytest.approx(4.5)
     assert len(found.state.weights) == 5
 
@@ -228,7 +228,7 @@ class Soft(Lloyd):
 def test_a_model_is_asked_for_shares_of_rows_as_wide_as_prepared_ones(pca: int | None) -> None:
     rows = Data(np.random.default_rng(0).normal(size=(20, 3)))
     sites = LocalEngine([Client(name, rows) for name in "ab"])
-    job = Fit(2, algorithm=Soft(), prepare=None if pca is None else PreprocessingSpec(pca=pca))
+    job = fit_of(2, algorithm=Soft(), prepare=None if pca is None else PreprocessingSpec(pca=pca))
     model = model_of(execute(job, sites, columns=["x0", "x1", "x2"]))
     shares = model.memberships(rows.X)
     assert model.fuzzy
@@ -246,9 +246,12 @@ def test_a_curve_above_the_line_between_its_ends_bends_at_the_first_of_them() ->
 def test_a_start_is_held_against_the_rows_where_columns_are_not_named() -> None:
     engine = LocalEngine([Client("north", Data(ROWS)), Client("south", Data(ROWS + 50))])
     start = np.array([[0.0], [60.0]])
-    assert execute(Fit(2, init=start, seed=0), engine).outcome.value.state.centers.shape == (2, 1)
+    assert execute(fit_of(2, init=start, seed=0), engine).outcome.value.state.centers.shape == (
+        2,
+        1,
+    )
     with pytest.raises(InputError, match="the rows have 1 column"):
-        execute(Fit(2, init=start[:, [0, 0]], seed=0), engine)
+        execute(fit_of(2, init=start[:, [0, 0]], seed=0), engine)
 
 
 @pytest.mark.parametrize("model", ["plain", "prepared"])

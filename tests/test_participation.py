@@ -26,7 +26,7 @@ from fedcluster.core import Algorithm, Answers, Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster.kernels import nearest
 from fedcluster.metrics import Inertia
 from fedcluster.options.choices import AlgorithmName
@@ -253,7 +253,7 @@ def test_every_k_is_clustered_by_samples_and_scored_by_all() -> None:
 
 
 def test_a_sampled_run_that_was_broken_off_goes_on_with_the_same_bits(tmp_path: Path) -> None:
-    job = Fit(3, participation=0.3, seed=2)
+    job = fit_of(3, participation=0.3, seed=2)
     whole = execute(job, engine(), columns=["x", "y"]).outcome
     for kept in (1, 4, len(whole.communication_rounds) - 1):
         folder = tmp_path / str(kept)

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from fedcluster.engines import wire
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import Evaluate, Fit, SelectK
+from fedcluster.jobs import Evaluate, Fit, SelectK, fit_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster_app.cli import app
@@ -114,7 +114,7 @@ def content(out: Path, kind: str, job: Fit | SelectK | Evaluate, **more: object)
 def test_every_job_goes_through_under_a_permit_with_the_usual_steps(trial, tmp_path):
     """Evaluation with labels, too; the log names the permit, and the run has the logs' heads."""
     granted(trial, "--labels")
-    fit = content(tmp_path / "fit", "fit", Fit(3, prepare=PREPARED))
+    fit = content(tmp_path / "fit", "fit", fit_of(3, prepare=PREPARED))
     done = run_job(engine(trial), fit, tmp_path / "run-fit")
     assert done["model_at"] == SITES
     select = content(tmp_path / "k", "select-k", SelectK(k_max=4, prepare=PREPARED))
@@ -140,12 +140,12 @@ def test_every_job_goes_through_under_a_permit_with_the_usual_steps(trial, tmp_p
 @pytest.mark.parametrize(
     "job",
     [
-        Fit(3, model="mixture", n_init=2, max_iter=3, prepare=PREPARED),
-        Fit(3, metric="cosine", max_iter=3, prepare=PREPARED),
-        Fit(3, max_iter=3, prepare=PREPARED),
-        Fit(3, trim=0.1, max_iter=3, prepare=PREPARED),
-        Fit(3, max_iter=3, prepare=PreprocessingSpec(missing="ignore")),
-        Fit(3, max_iter=3, prepare=PreprocessingSpec("robust", missing="median")),
+        fit_of(3, model="mixture", n_init=2, max_iter=3, prepare=PREPARED),
+        fit_of(3, metric="cosine", max_iter=3, prepare=PREPARED),
+        fit_of(3, max_iter=3, prepare=PREPARED),
+        fit_of(3, trim=0.1, max_iter=3, prepare=PREPARED),
+        fit_of(3, max_iter=3, prepare=PreprocessingSpec(missing="ignore")),
+        fit_of(3, max_iter=3, prepare=PreprocessingSpec("robust", missing="median")),
     ],
     ids=["mixture", "cosine", "best", "trim", "missing", "quantiles"],
 )
@@ -160,7 +160,7 @@ def test_a_site_that_demands_a_permit_says_nothing_without_one(permit, trial, tm
     """Not its columns, not how many rows it has, not its limits: its name alone."""
     granted(trial)
     with pytest.raises(SiteError, match=r"north.* and .*: refused the question: this site"):
-        run_job(engine(trial, permit), content(tmp_path / "o", "fit", Fit(3)), tmp_path / "r")
+        run_job(engine(trial, permit), content(tmp_path / "o", "fit", fit_of(3)), tmp_path / "r")
     site = responder(trial, "north")
     asked: list[dict[str, object]] = [
         {},
@@ -180,9 +180,9 @@ def test_a_site_that_demands_a_permit_says_nothing_without_one(permit, trial, tm
 def test_what_the_permit_does_not_cover_is_refused_by_name(trial, tmp_path):
     granted(trial)
     for job, columns, reason in (
-        (Fit(3), ["age", "salary"], "permit 'hips-1' does not cover all columns: salary"),
-        (Fit(3), None, "permit 'hips-1' does not cover all columns; name those that it does"),
-        (Fit(3, algorithm="kfed"), ["age"], "permit 'hips-1' does not cover step 'KFed'"),
+        (fit_of(3), ["age", "salary"], "permit 'hips-1' does not cover all columns: salary"),
+        (fit_of(3), None, "permit 'hips-1' does not cover all columns; name those that it does"),
+        (fit_of(3, algorithm="kfed"), ["age"], "permit 'hips-1' does not cover step 'KFed'"),
     ):
         given = content(tmp_path / "out", "fit", job, columns=columns)
         with pytest.raises(SiteError, match=f"north.* and .*: refused the question: {reason}"):
@@ -191,7 +191,7 @@ def test_what_the_permit_does_not_cover_is_refused_by_name(trial, tmp_path):
 
 def test_rounds_run_out_and_no_restart_gives_them_back(trial, tmp_path):
     granted(trial, "--rounds", 2)
-    given = content(tmp_path / "out", "fit", Fit(3))
+    given = content(tmp_path / "out", "fit", fit_of(3))
     with pytest.raises(SiteError, match="is for 2 rounds, and all are used"):
         run_job(engine(trial), given, tmp_path / "run")
     with pytest.raises(SiteError, match="is for 2 rounds, and all are used"):
@@ -287,13 +287,13 @@ def test_a_permit_brings_its_columns(trial, tmp_path):
     federation, folder = Federation.load(trial), tmp_path / "run"
     options = RunOptions(tmp_path / "out", permit="hips-1")
     asked = [options, replace(options, columns=["age"])]
-    begun = [content_of(federation, folder, Fit(3), each) for each in asked]
+    begun = [content_of(federation, folder, fit_of(3), each) for each in asked]
     assert [(c["permit"], list(c["columns"])) for c in begun] == [
         ("hips-1", ["age", "bmi"]),
         ("hips-1", ["age"]),
     ]
     with pytest.raises(InputError, match=r"other.toml does not exist"):
-        content_of(federation, folder, Fit(3), replace(options, permit="other"))
+        content_of(federation, folder, fit_of(3), replace(options, permit="other"))
 
 
 @pytest.mark.parametrize(
@@ -335,7 +335,7 @@ def test_a_run_that_its_permit_does_not_cover_is_told_to_find_another(trial):
 def test_a_log_that_was_touched_keeps_the_site_from_starting(trial, tmp_path):
     """And verify-log names the line; with another head, that it is another log."""
     granted(trial)
-    run_job(engine(trial), content(tmp_path / "out", "fit", Fit(3)), tmp_path / "run")
+    run_job(engine(trial), content(tmp_path / "out", "fit", fit_of(3)), tmp_path / "run")
     status, said = invoke("site", "verify-log", toml(trial), "--json")
     told = json.loads(said)
     assert (status, told["lines"], told["files"]) == (0, len([*read_log(Path(told["log"]))]), 1)

@@ -19,7 +19,7 @@ from fedcluster.core import Column, State, Summary, Task
 from fedcluster.core.ranges import CENTERS, Allowed, OneOf
 from fedcluster.engines.wire import WireError, digest, pack, unpack
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, steps_of
+from fedcluster.jobs import Evaluate, Profile, SelectK, execute, fit_of, steps_of
 from fedcluster.model import Model
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
@@ -69,7 +69,7 @@ class Mine(Lloyd):
 
 OWN = {"Mine": Mine, "Absolute": Absolute}
 EVERY = {**KNOWN["steps"], **OWN}
-MINE = Fit(2, algorithm=Mine(), seed=1)
+MINE = fit_of(2, algorithm=Mine(), seed=1)
 
 
 def site(
@@ -144,12 +144,12 @@ JOBS: dict[str, tuple[Any, str]] = {  # those of a model are made where they are
     ),
     "scores": (lambda: Evaluate(own_model()), "SquaredSilhouette"),
     "scores with labels": (lambda: Evaluate(own_model(), labels=True), "SiteARI"),
-    "profiles of a fit": (Fit(2, profile=True), "ClusterColumns"),
+    "profiles of a fit": (fit_of(2, profile=True), "ClusterColumns"),
     "profiles of scores": (lambda: Evaluate(own_model(), profile=True), "ClusterSilhouettes"),
     "profiles": (lambda: Profile(own_model()), "ClusterColumns"),
-    "stability": (Fit(2, stability=2), "Agreement"),
-    "principal components": (Fit(2, prepare=PreprocessingSpec(pca=1)), "Covariance"),
-    "a mixture": (Fit(2, model="mixture"), "GaussianMixture"),
+    "stability": (fit_of(2, stability=2), "Agreement"),
+    "principal components": (fit_of(2, prepare=PreprocessingSpec(pca=1)), "Covariance"),
+    "a mixture": (fit_of(2, model="mixture"), "GaussianMixture"),
     "a choice of k": (SelectK(k_max=3), "Moments"),
 }
 
@@ -212,7 +212,7 @@ def test_a_refused_run_costs_no_round_of_the_policy():
     for _ in range(2):
         with pytest.raises(SiteError, match="Absolute"):
             execute(MINE, engine_of(wire), columns=["x", "y"])
-    fit = execute(Fit(2), engine_of(wire), columns=["x", "y"])
+    fit = execute(fit_of(2), engine_of(wire), columns=["x", "y"])
     assert len(fit.outcome.value.state.centers) == 2
 
 
@@ -284,7 +284,7 @@ def test_secure_sums_that_have_begun_are_told_the_steps_of_the_next_job():
     wire = secure_federation({"b": ["Absolute"]})
     engine = SecureEngine(wire, wire.sites)
     engine.choose(["x", "y"])
-    execute(Fit(2, max_iter=1), engine, columns=["x", "y"])
+    execute(fit_of(2, max_iter=1), engine, columns=["x", "y"])
     known = len(wire.log)
     with pytest.raises(SiteError, match="'Absolute' is not among"):
         execute(MINE, engine, columns=["x", "y"])
@@ -304,8 +304,8 @@ def test_secure_sums_refuse_at_the_start_what_does_not_add_up():
     wire = secure_federation({})
     engine = SecureEngine(wire, wire.sites)
     engine.choose(["x", "y"])
-    with pytest.raises(InputError, match=r"^FKM: the answers of sites do not add up"):
-        execute(Fit(2, algorithm=FKM(2)), engine, columns=["x", "y"])
+    with pytest.raises(InputError, match=r"^FKM needs more than sums over all sites"):
+        execute(fit_of(2, algorithm=FKM(2)), engine, columns=["x", "y"])
 
 
 def test_a_resumed_run_tells_the_steps_again(tmp_path):
@@ -326,7 +326,7 @@ def test_a_resumed_run_tells_the_steps_again(tmp_path):
 def test_a_site_that_was_introduced_before_is_told_the_steps_of_the_next_job():
     wire = federation({"b": ["Absolute"]})
     engine = engine_of(wire)
-    execute(Fit(2), engine, columns=["x", "y"])
+    execute(fit_of(2), engine, columns=["x", "y"])
     known = len(wire.log)
     with pytest.raises(SiteError, match="'Absolute' is not among"):
         execute(MINE, engine, columns=["x", "y"])
@@ -337,7 +337,7 @@ def test_a_site_that_was_introduced_before_is_told_the_steps_of_the_next_job():
 
 def test_no_exchange_is_added_where_sites_know_all_steps():
     plain, own = federation(), federation()
-    execute(Fit(2, algorithm=Lloyd()), engine_of(plain), columns=["x", "y"])
+    execute(fit_of(2, algorithm=Lloyd()), engine_of(plain), columns=["x", "y"])
     report = execute(MINE, engine_of(own), columns=["x", "y"])
     assert len(own.log) == len(plain.log)
     assert len(own.log) == 3 * (1 + len(report.outcome.communication_rounds))
@@ -364,7 +364,7 @@ ENGINES = {
 def test_an_objective_that_is_no_metric_is_refused_before_a_site_is_asked(engine):
     asked: list[Any] = []
     with pytest.raises(InputError, match=r"objective of Unscored .*Lloyd lacks maximise, score"):
-        execute(Fit(2, algorithm=Unscored()), engine(), columns=["x", "y"], watch=asked.append)
+        execute(fit_of(2, algorithm=Unscored()), engine(), columns=["x", "y"], watch=asked.append)
     assert not asked
 
 
@@ -431,32 +431,32 @@ def mixed() -> Model:
 STANDARD = PreprocessingSpec(scale="standard")
 BOXED: dict[str, Any] = {"epsilon": 50.0, "bounds": {"x": (-3, 9), "y": (-3, 9)}}
 KINDS: dict[str, Any] = {
-    "default": Fit(2),
-    "one": Fit(1),
-    "sums": Fit(2, sums_only=True),
-    "start": Fit(2, init=np.array([[0.0, 0], [6, 6]])),
-    "fuzzy": Fit(2, m=2.0),
-    "k-FED": Fit(2, "kfed"),
-    "FKM": Fit(2, "fkm"),
-    "averaging": Fit(2, "fedavg"),
-    "trimmed": Fit(2, trim=0.1),
-    "cosine": Fit(2, metric="cosine"),
-    "incomplete": Fit(2, prepare=PreprocessingSpec(missing="ignore")),
-    "mixture": Fit(2, model="mixture"),
-    "mixture from a start": Fit(2, model="mixture", init=np.array([[0.0, 0], [6, 6]])),
-    "prepared": Fit(2, prepare=STANDARD),
-    "components": Fit(2, prepare=replace(STANDARD, pca=1)),
+    "default": fit_of(2),
+    "one": fit_of(1),
+    "sums": fit_of(2, sums_only=True),
+    "start": fit_of(2, init=np.array([[0.0, 0], [6, 6]])),
+    "fuzzy": fit_of(2, m=2.0),
+    "k-FED": fit_of(2, algorithm="kfed"),
+    "FKM": fit_of(2, algorithm="fkm"),
+    "averaging": fit_of(2, algorithm="fedavg"),
+    "trimmed": fit_of(2, trim=0.1),
+    "cosine": fit_of(2, metric="cosine"),
+    "incomplete": fit_of(2, prepare=PreprocessingSpec(missing="ignore")),
+    "mixture": fit_of(2, model="mixture"),
+    "mixture from a start": fit_of(2, model="mixture", init=np.array([[0.0, 0], [6, 6]])),
+    "prepared": fit_of(2, prepare=STANDARD),
+    "components": fit_of(2, prepare=replace(STANDARD, pca=1)),
     "own": MINE,
-    "robust": Fit(2, robust=1),
-    "sampled": Fit(2, participation=0.5),
-    "private": Fit(2, **BOXED),
-    "profile": Fit(3, profile=True),
-    "profile of one": Fit(1, profile=True),
-    "profile of incomplete": Fit(2, profile=True, prepare=PreprocessingSpec(missing="ignore")),
-    "stability": Fit(2, stability=2),
-    "auto": Fit("auto"),
-    "auto mixture": Fit("auto", model="mixture"),
-    "listed": Fit([2, 4], m=1.5),
+    "robust": fit_of(2, robust=1),
+    "sampled": fit_of(2, participation=0.5),
+    "private": fit_of(2, **BOXED),
+    "profile": fit_of(3, profile=True),
+    "profile of one": fit_of(1, profile=True),
+    "profile of incomplete": fit_of(2, profile=True, prepare=PreprocessingSpec(missing="ignore")),
+    "stability": fit_of(2, stability=2),
+    "auto": fit_of("auto"),
+    "auto mixture": fit_of("auto", model="mixture"),
+    "listed": fit_of([2, 4], m=1.5),
     "vote": SelectK(k_max=4, rule="vote"),
     "fuzzy-db": SelectK(k_max=3, rule="fuzzy-db"),
     "own choice": replace(MINE, n_clusters=[2, 3], rule=Rule("squared-silhouette")),

@@ -18,7 +18,7 @@ from fedcluster.core import Answers, Column, Data, State, Summary
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, InputError
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster.options.choices import Missing
 from fedcluster.preprocessing import (
     Category,
@@ -877,8 +877,8 @@ def over_a_network(sites: Mapping[str, Data], **how: Any) -> tuple[Any, int]:
     post = Postman(ends)
     engine = Looking(post, ends)
     engine.choose(None, raw=True)
-    report = execute(Fit(2, prepare=PreprocessingSpec(**how)), engine)
-    here = execute(Fit(2, prepare=PreprocessingSpec(**how)), engine_of(sites))
+    report = execute(fit_of(2, prepare=PreprocessingSpec(**how)), engine)
+    here = execute(fit_of(2, prepare=PreprocessingSpec(**how)), engine_of(sites))
     more = post.communication_rounds > len(report.outcome.communication_rounds)
     in_vain = more and "bounds" not in how
     for name, rows in sites.items():  # what was asked in vain was sent, too

@@ -19,7 +19,7 @@ from fedcluster.errors import InputError
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy.budget import Budget, rho_of
 from fedcluster.recipes.private import Releases, fewest_rows, nearest_counts, private_clustering
-from fedcluster.recipes.specifications import FitSpec
+from fedcluster.recipes.specifications import fit_of
 from fedcluster.rounds import Plan, each_task, run_plan
 
 STEPS: list[Any] = [*PRIVATE, RelativeLloyd()]
@@ -204,7 +204,7 @@ def test_the_answers_cost_the_budget_and_no_more(
         tasks.append(task)
         return task
 
-    plan = private_clustering(FitSpec(k), budget, n_rows=n_rows, n_columns=d)
+    plan = private_clustering(fit_of(k), budget, n_rows=n_rows, n_columns=d)
     driven(each_task(plan, told), np.zeros((100, d)), 1e6)
     assert rho_of(task.noise for task in tasks) == pytest.approx(budget.rho, rel=1e-9)
     planned = Releases.planned(budget, k, d, n_rows=n_rows or 1e6 + 100)
@@ -253,7 +253,7 @@ def in_a_box(X: np.ndarray, **settings: Any) -> Result:
 def test_private_centres_are_nearly_the_best(n: int, d: int, k: int) -> None:
     """In a plane, by a grid along two of six axes, and between hyperplanes."""
     X = blobs(n, d, k)
-    result = in_a_box(X, fit=FitSpec(k), budget=Budget(4.0, 1e-6))
+    result = in_a_box(X, fit=fit_of(k), budget=Budget(4.0, 1e-6))
     best = inertia(
         X,
         np.array(
@@ -272,7 +272,7 @@ def test_equal_noise_gives_equal_centres() -> None:
 
     def once() -> Result:
         budget = Budget(1.0, 1e-6)
-        return driven(private_clustering(FitSpec(7), budget, n_rows=5000, n_columns=5), X)
+        return driven(private_clustering(fit_of(7), budget, n_rows=5000, n_columns=5), X)
 
     one, other = once(), once()
     assert one.state.centers.tobytes() == other.state.centers.tobytes()
@@ -280,16 +280,16 @@ def test_equal_noise_gives_equal_centres() -> None:
 
 def test_too_few_rows_are_refused_before_any_question() -> None:
     budget = Budget(0.1, 1e-6)
-    plan = private_clustering(FitSpec(8), budget, n_rows=500, n_columns=4)
+    plan = private_clustering(fit_of(8), budget, n_rows=500, n_columns=4)
     with pytest.raises(InputError, match=r"^500 rows are too few for 8 clusters with epsilon 0.1"):
         next(plan)
-    plan = private_clustering(FitSpec(8), budget, n_rows=1e6, n_columns=4)
+    plan = private_clustering(fit_of(8), budget, n_rows=1e6, n_columns=4)
     [task] = next(plan)
     assert isinstance(task.step, BoxMoments)
 
 
 def test_too_few_rows_are_refused_after_the_first_answer_where_no_number_is_public() -> None:
-    plan = private_clustering(FitSpec(8), Budget(0.1, 1e-6), n_rows=None, n_columns=4)
+    plan = private_clustering(fit_of(8), Budget(0.1, 1e-6), n_rows=None, n_columns=4)
     with pytest.raises(InputError, match="500 rows are too few"):
         driven(plan, blobs(500, 4, 8))
 

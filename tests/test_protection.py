@@ -17,7 +17,7 @@ from fedcluster.core import Column, Data, Filter, Grouped, State, Step, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.clusters import Scatter
 from fedcluster.metrics.external import Contingency, SiteARI
@@ -579,7 +579,7 @@ def test_a_fit_on_groups_is_near_the_exact_one() -> None:
     inertia = []
     for protection in (None, Groups(P)):
         clients = [Client(name, Data(x), protection=protection) for name, x in sites.items()]
-        found = execute(Fit(4, seed=0), LocalEngine(clients)).outcome.value.state.centers
+        found = execute(fit_of(4, seed=0), LocalEngine(clients)).outcome.value.state.centers
         inertia.append(((X[:, None] - found) ** 2).sum(-1).min(1).sum())
     assert inertia[1] <= 1.003 * inertia[0]
 
@@ -588,7 +588,7 @@ def test_a_fit_on_groups_is_near_the_exact_one() -> None:
 @pytest.mark.parametrize("missing", ["mean", "median", "drop"])
 def test_every_preparation_works_on_groups(how, missing) -> None:
     clients = [Client(n, patients(400, seed), protection=Groups(P)) for seed, n in enumerate("ab")]
-    job = Fit(3, prepare=PreprocessingSpec(how, missing=missing), seed=0)
+    job = fit_of(3, prepare=PreprocessingSpec(how, missing=missing), seed=0)
     report = execute(job, LocalEngine(clients))
     exact = execute(job, LocalEngine(Client(n, patients(400, s)) for s, n in enumerate("ab")))
     assert report.preprocessor is not None
@@ -620,7 +620,7 @@ def test_a_site_that_is_too_small_does_not_stop_the_others() -> None:
         Client("large", patients(400), protection=Groups(P)),
         Client("small", patients(12), protection=Groups(P)),
     ]
-    job = Fit(3, prepare=PreprocessingSpec(missing="mean"), seed=0)
+    job = fit_of(3, prepare=PreprocessingSpec(missing="mean"), seed=0)
     report = execute(job, LocalEngine(clients))
     alone = execute(job, LocalEngine(clients[:1]))
     assert np.array_equal(report.outcome.value.state.centers, alone.outcome.value.state.centers)

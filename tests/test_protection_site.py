@@ -18,7 +18,7 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.core import State, Task
 from fedcluster.engines.wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import Evaluate, Fit, SelectK, execute
+from fedcluster.jobs import Evaluate, SelectK, execute, fit_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster_app.coordinator.run_job import run_job
 from fedcluster_app.site.file import SiteFile
@@ -95,7 +95,7 @@ def tomls(tmp_path: Path) -> list[Path]:
 def test_a_network_finds_the_same_bits_as_one_machine_with_groups(tomls, tmp_path) -> None:
     with network(tomls) as engine:
         engine.choose(None, raw=True)
-        job = Fit(3, prepare=PreprocessingSpec(missing="mean"), seed=3)
+        job = fit_of(3, prepare=PreprocessingSpec(missing="mean"), seed=3)
         there = execute(job, engine)
     out = tmp_path / "here"
     options = ["-k", 3, "--missing", "mean", "--seed", 3, "--set", "protection=groups", "--json"]
@@ -186,7 +186,7 @@ def test_groups_that_were_lost_are_not_made_anew(tmp_path) -> None:
 def test_a_whole_folder_of_before_is_noticed_at_both_ends(tmp_path, how, caplog) -> None:
     """By the line of its log that the coordinator knows; the newest folder goes on."""
     tomls = [write_site(tmp_path / "sites", name, i) for i, name in enumerate(SITES)]
-    job, runs = Fit(2, prepare=PreprocessingSpec(missing="mean"), seed=0), tmp_path / "runs"
+    job, runs = fit_of(2, prepare=PreprocessingSpec(missing="mean"), seed=0), tmp_path / "runs"
 
     def run(name: str) -> dict[str, Any]:
         with network(tomls) as engine:
@@ -212,7 +212,7 @@ def test_a_whole_folder_of_before_is_noticed_at_both_ends(tmp_path, how, caplog)
 
 def test_a_run_over_a_network_says_that_groups_are_large_beside_clusters(tomls, tmp_path) -> None:
     for k, lines in ((12, 1), (3, 0)):
-        job = Fit(k, prepare=PreprocessingSpec(missing="mean"), seed=0)
+        job = fit_of(k, prepare=PreprocessingSpec(missing="mean"), seed=0)
         with network(tomls) as engine:
             outcome = run_job(engine, content(tmp_path / f"{k}", job), tmp_path / f"run {k}")
         assert len(outcome["doubts"]) == lines

@@ -14,7 +14,8 @@ from fedcluster.core import ALL_SITES, Data, State, Summary, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.recipes import FitSpec, clustering
+from fedcluster.recipes import clustering
+from fedcluster.recipes.specifications import fit_of
 from fedcluster.rounds import run, run_plan
 from fedcluster_app.tables import open_rows
 from fedcluster_app.wire.recorder import RecordedEngine, kept_answers
@@ -53,7 +54,7 @@ def carriers():
 
 
 def plan(seed=1):
-    return clustering(FitSpec(4, seed=seed))
+    return clustering(fit_of(4, seed=seed))
 
 
 @pytest.mark.parametrize("carrier", [0, 1], ids=["local", "flower"])
@@ -85,7 +86,7 @@ def test_a_resumed_run_starts_as_it_did_though_other_sites_hold_their_rows_now(t
         return LocalEngine([*some, Client("b", open_rows(ROWS["b"], chunk_rows=9))])
 
     def told(engine):
-        return run_plan(clustering(FitSpec(4, seed=1).at(engine.introduce())), engine)
+        return run_plan(clustering(fit_of(4, seed=1).at(engine.introduce())), engine)
 
     whole = told(chunked())
     assert whole.communication_rounds[0].steps == ("VarianceTree",)

@@ -6,6 +6,7 @@ import ast
 import re
 import runpy
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from fedcluster.core import Column, Data, Engine, State
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.jobs import Evaluate, Fit, SelectK, execute
+from fedcluster.jobs import Evaluate, SelectK, execute, fit_of, job_from_json
 from fedcluster.model import Model
 from fedcluster.options.refusals import RefusedCombination, table
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
@@ -32,7 +33,7 @@ from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import Budget
 from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.recipes.combinations import CONDITIONS
-from fedcluster.recipes.specifications import RunOptions
+from fedcluster.recipes.specifications import KINDS, Fit, RunOptions
 from fedcluster.selection import Rule
 from fedcluster_app.audit.evidence import evidence
 from fedcluster_app.cli import app
@@ -161,7 +162,7 @@ def fit(kind: Callable[[], Engine] = plain, **options: Any) -> Callable[..., Any
     """A fit by the function that all ways of asking lead to."""
 
     def ask(**_: Any) -> Any:
-        return execute(Fit(**{"n_clusters": 3, **options}), kind(), columns=COLUMNS)
+        return execute(fit_of(**{"n_clusters": 3, **options}), kind(), columns=COLUMNS)
 
     return ask
 
@@ -235,6 +236,8 @@ JOINED = '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
 FILES = [f"{name}.csv" for name in PARTS]
 BOUNDED = "prepare.bounds={x0=[0,9],x1=[0,9]}"
 FITTED = ["fit", *FILES, "--columns", "x0,x1", "-k"]
+SELECTED = ["select-k", *FILES, "--columns", "x0,x1"]
+NOISY = [*FITTED, 3, "--set", "fit.epsilon=9", "--set", BOUNDED]
 
 
 def evaluated(kind: Callable[[], Engine], **options: Any) -> Callable[..., Any]:
@@ -257,7 +260,7 @@ def dated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 def remote_budget(folder: Path, **_: Any) -> Any:
     """A plain fit of a site with a budget behind the wire, which says so itself."""
     site = responder(folder, Client("north", Data(ROWS)), Budget(2.0, 1e-6), steps=STEPS)
-    execute(Fit(3), RemoteEngine(ByHand(north=site), ["north"]), columns=COLUMNS)
+    execute(fit_of(3), RemoteEngine(ByHand(north=site), ["north"]), columns=COLUMNS)
 
 
 def remote_overspent(folder: Path, **_: Any) -> Any:
@@ -265,15 +268,19 @@ def remote_overspent(folder: Path, **_: Any) -> Any:
     site = responder(folder, Client("north", Data(ROWS)), Budget(2.0, 1e-6), steps=STEPS)
     engine = RemoteEngine(ByHand(north=site), ["north"])
     engine.choose_publicly(COLUMNS)
-    execute(Fit(3, epsilon=2.5, bounds=BOUNDS), engine, columns=COLUMNS)
+    execute(fit_of(3, epsilon=2.5, bounds=BOUNDS), engine, columns=COLUMNS)
 
 
-def run_of(job: Any, sites: Iterable[str] = PARTS, **options: Any) -> Callable[..., Any]:
+def run_of(
+    words: Mapping[str, Any], sites: Iterable[str] = PARTS, **options: Any
+) -> Callable[..., Any]:
     """A run that is handed to the coordinator of a federation."""
 
     def ask(folder: Path, **_: Any) -> Any:
         made = create(folder / "trial", list(sites), "127.0.0.1:1", insecure=True)
-        return content_of(made, folder / "run", job, RunOptions(folder / "out", **options))
+        return content_of(
+            made, folder / "run", fit_of(**words), RunOptions(folder / "out", **options)
+        )
 
     return ask
 
@@ -309,116 +316,52 @@ ROBUST: Mapping[str, Any] = {"robust": 1}
 START = ROWS[[0, 50, 100]]
 
 REACHED: dict[str, list[Callable[..., Any]]] = {
-    "choice-trim": [
+    "kind-parameter": [
         fit(**TRIM, n_clusters="auto"),
         fit(wired, **TRIM, n_clusters=[2, 3]),
-        model(**TRIM, n_clusters="auto"),
         command(*FITTED, "auto", "--trim", 0.1),
-        run_of(Fit("auto", trim=0.1)),
+        run_of({"n_clusters": "auto", "trim": 0.1}),
         chosen(**TRIM),
-    ],
-    "trim-algorithm": [
-        fit(**TRIM, algorithm="fkm"),
-        model(**TRIM, algorithm="fkm"),
         model(**TRIM, algorithm=FKM(3)),
-        command(*FITTED, 3, "--trim", 0.1, "--algorithm", "fkm"),
-    ],
-    "trim-fuzzy": [fit(**TRIM, m=2.0), command(*FITTED, 3, "--trim", 0.1, "--fuzzy")],
-    "trim-participation": [
-        fit(**TRIM, participation=0.5),
-        command(*FITTED, 3, "--trim", 0.1, "--set", "fit.participation=0.5"),
-    ],
-    "trim-mixture": [
-        fit(**TRIM, **MIXTURE),
-        command(*FITTED, 3, "--trim", 0.1, "--model", "mixture"),
-    ],
-    "trim-cosine": [
-        fit(**TRIM, metric="cosine"),
-        model(**TRIM, metric="cosine"),
-        command(*FITTED, 3, "--trim", 0.1, "--metric", "cosine"),
-    ],
-    "trim-missing": [
-        model(**TRIM, prepare=IGNORE),
         command(*FITTED, 3, "--trim", 0.1, "--missing", "ignore"),
+        model(**ROBUST, sums_only=True),
+        command(*FITTED, 3, "--set", "fit.robust=1", "--set", "prepare.pca=1"),
+        model(**PRIVATE, n_clusters="auto"),
+        chosen(epsilon=50.0),
+        model(**PRIVATE, init=START),
+        model(**PRIVATE, prepare="standard"),
+        *(command(*NOISY, *each) for each in (["--scale", "none"], ["--profile"], ["--fuzzy"])),
+        model(bounds=BOUNDS),
+        command(*FITTED, 3, "--set", "fit.group_size=3"),
+        command(*FITTED, 3, "--set", "fit.noise=true"),
+        fit(start=State.at(START)),
+        model(FederatedGaussianMixture, n_components=3, merge=True),
+        model(FederatedGaussianMixture, n_components="auto", merge=True, reg_covar=1.0),
+        model(FederatedGaussianMixture, n_components="auto", rule="fuzzy-db"),
+        model(FederatedFuzzyCMeans, prepare=IGNORE),
+        model(prepare=IGNORE, algorithm="fkm"),
+        command(*FITTED, 3, "--algorithm", "ffcm"),
+        command(*SELECTED, "--metric", "cosine", "--set", "select_k.m=2"),
+        model(rule="gap"),
+        model(rule=Rule("likelihood", bounds=(np.zeros(2), np.ones(2)))),
+        model(n_clusters=[2, 3], rule="xie-beni"),
+        fit(**MIXTURE, stability=True),
     ],
-    "robust-secure": [fit(secure, **ROBUST)],
-    "robust-algorithm": [
-        model(**ROBUST, algorithm="kfed"),
-        command(*FITTED, 3, "--set", "fit.robust=1", "--algorithm", "kfed"),
-        run_of(Fit(3, robust=1, algorithm="kfed")),
-    ],
-    "robust-fuzzy": [
-        fit(**ROBUST, m=2.0),
-        command(*FITTED, 3, "--set", "fit.robust=1", "--set", "fit.m=2"),
-    ],
-    "robust-mixture": [fit(**ROBUST, **MIXTURE)],
-    "robust-cosine": [model(**ROBUST, metric="cosine"), fit(wired, **ROBUST, metric="cosine")],
-    "robust-missing": [model(**ROBUST, prepare=IGNORE)],
-    "robust-trim": [
-        fit(**ROBUST, **TRIM),
-        command(*FITTED, 3, "--set", "fit.robust=1", "--trim", 0.1),
-    ],
-    "robust-sums": [model(**ROBUST, sums_only=True), model(**ROBUST, init="sums")],
     "robust-start": [
         fit(chunked, **ROBUST),
         fit(tiny, **ROBUST),
         model(**ROBUST, init="random"),
         fit(wired, **ROBUST, init="k-means++"),
     ],
-    "robust-pca": [
-        model(**ROBUST, prepare=PreprocessingSpec(pca=1)),
-        command(*FITTED, 3, "--set", "fit.robust=1", "--set", "prepare.pca=1"),
-    ],
-    "robust-participation": [model(**ROBUST, participation=0.5)],
-    "robust-profile": [
-        model(**ROBUST, profile=True),
-        command(*FITTED, 3, "--set", "fit.robust=1", "--profile"),
-    ],
-    "robust-stability": [model(**ROBUST, stability=True)],
-    "choice-robust": [model(**ROBUST, n_clusters=[2, 3]), chosen(**ROBUST)],
     "robust-sites": [
         model(robust=2),
         fit(wired, robust=2),
         command(*FITTED, 3, "--set", "fit.robust=2"),
     ],
-    "choice-epsilon": [
-        model(**PRIVATE, n_clusters="auto"),
-        command(*FITTED, "auto", "--set", "fit.epsilon=9", "--set", BOUNDED),
-        chosen(epsilon=50.0),
-    ],
-    "epsilon-algorithm": [model(**PRIVATE, algorithm="lloyd")],
-    "epsilon-init": [model(**PRIVATE, init="sums"), model(**PRIVATE, init=START)],
-    "epsilon-starts": [model(**PRIVATE, n_init=3)],
-    "epsilon-fuzzy": [
-        fit(**PRIVATE, m=2.0),
-        command(*FITTED, 3, "--set", "fit.epsilon=9", "--set", BOUNDED, "--fuzzy"),
-    ],
-    "epsilon-mixture": [fit(**PRIVATE, **MIXTURE)],
-    "epsilon-metric": [model(**PRIVATE, metric="cosine")],
-    "epsilon-prepare": [
-        model(**PRIVATE, prepare="standard"),
-        command(*FITTED, 3, "--set", "fit.epsilon=9", "--set", BOUNDED, "--scale", "robust"),
-    ],
-    "epsilon-participation": [model(**PRIVATE, participation=0.5)],
-    "epsilon-trim": [model(**PRIVATE, **TRIM)],
-    "epsilon-robust": [model(**PRIVATE, **ROBUST)],
-    "epsilon-profile": [
-        model(**PRIVATE, profile=True),
-        command(*FITTED, 3, "--set", "fit.epsilon=9", "--set", BOUNDED, "--profile"),
-    ],
-    "epsilon-stability": [model(**PRIVATE, stability=True)],
-    "epsilon-rounds": [model(**PRIVATE, tol=0.1), fit(**PRIVATE, max_iter=3)],
     "epsilon-bounds": [
         model(epsilon=50.0),
         command(*FITTED, 3, "--set", "fit.epsilon=9"),
-        run_of(Fit(3, epsilon=9.0)),
-    ],
-    "epsilon-alone": [
-        model(bounds=BOUNDS),
-        model(delta=1e-3),
-        fit(wired, group_size=3),
-        command(*FITTED, 3, "--set", "fit.group_size=3"),
-        command(*FITTED, 3, "--set", "fit.delta=0.01"),
+        run_of({"n_clusters": 3, "epsilon": 9.0}),
     ],
     "epsilon-limits": [
         model(**PRIVATE, min_cluster_size=5),
@@ -446,51 +389,20 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         fit(wired_of(weighed, is_secure=True), **PRIVATE),
     ],
     "noise-persons": [fit(owned, **PRIVATE), fit(wired_of(owned), **PRIVATE)],
-    "secure-participation": [fit(secure, participation=0.5)],
-    "secure-steps": [
+    "sums-more": [
+        fit(secure, **ROBUST),
+        fit(secure, participation=0.5),
         fit(secure, algorithm="fkm"),
         fit(secure, algorithm=KFed(3)),
         fit(secure, algorithm="ffcm", m=2.0),
-    ],
-    "secure-init": [fit(secure, init="summaries"), fit(secure, init="random")],
-    "mixture-participation": [
-        fit(**MIXTURE, participation=0.5),
-        fit(wired, **MIXTURE, participation=0.5),
-        command(*FITTED, 3, "--model", "mixture", "--set", "fit.participation=0.5"),
-    ],
-    "mixture-algorithm": [
-        fit(**MIXTURE, algorithm="fkm"),
-        command(*FITTED, 3, "--model", "mixture", "--algorithm", "fkm"),
-    ],
-    "mixture-own": [
-        fit(**MIXTURE, algorithm=Lloyd()),
-        fit(wired, **MIXTURE, algorithm="fedcluster.algorithms.Lloyd"),
-    ],
-    "mixture-fuzzy": [
-        fit(**MIXTURE, m=2.0),
-        command(*FITTED, 3, "--model", "mixture", "--fuzzy"),
-    ],
-    "mixture-cosine": [
-        fit(**MIXTURE, metric="cosine"),
-        command(*FITTED, 3, "--model", "mixture", "--metric", "cosine"),
-    ],
-    "merge-number": [
-        model(FederatedGaussianMixture, n_components=3, merge=True),
-        command(*FITTED, 3, "--model", "merged"),
-    ],
-    "merge-rule": [
-        model(FederatedGaussianMixture, n_components="auto", merge=True, rule="vote"),
-    ],
-    "merge-reg": [
-        model(FederatedGaussianMixture, n_components="auto", merge=True, reg_covar=1.0),
-        command(*FITTED, "auto", "--model", "merged", "--set", "fit.reg_covar=1"),
-    ],
-    "mixture-alone": [
-        command(*FITTED, 3, "--set", "fit.noise=true"),
-        command(*FITTED, 3, "--set", "fit.covariance_type=diag"),
-        command(*FITTED, 3, "--set", "fit.reg_covar=0.1"),
-        fit(start=State.at(START)),
-        run_of(Fit(3, noise=True)),
+        fit(secure, init="summaries"),
+        fit(secure, init="random"),
+        model(sums_only=True, algorithm="fkm"),
+        model(sums_only=True, algorithm="kfed"),
+        model(FederatedFuzzyCMeans, sums_only=True, algorithm="ffcm"),
+        command(*FITTED, 3, "--set", "fit.sums_only=true", "--algorithm", "fkm"),
+        model(sums_only=True, init="summaries"),
+        command(*FITTED, 3, "--set", "fit.sums_only=true", "--set", "fit.init=random"),
     ],
     "mixture-weight": [
         fit(texts, **MIXTURE, prepare=PreprocessingSpec(weights={"ward": 2.0})),
@@ -499,64 +411,28 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
             *("--categories", "where", "--set", "prepare.weights.where=2"),
         ),
     ],
-    "cosine-algorithm": [
-        model(metric="cosine", algorithm="fkm"),
-        command(*FITTED, 3, "--metric", "cosine", "--algorithm", "fkm"),
-        chosen(metric="cosine", algorithm="fkm"),
+    "mixture-own": [
+        fit(**MIXTURE, algorithm=Lloyd()),
+        fit(wired, **MIXTURE, algorithm="fedcluster.algorithms.Lloyd"),
     ],
-    "cosine-fuzzy": [
-        fit(metric="cosine", m=2.0),
-        command(*FITTED, 3, "--metric", "cosine", "--fuzzy"),
-        command(
-            "select-k", *FILES, "--columns", "x0,x1", "--metric", "cosine", "--set", "select_k.m=2"
-        ),
-    ],
-    "cosine-missing": [
-        model(metric="cosine", prepare=IGNORE),
-        command(*FITTED, 3, "--metric", "cosine", "--missing", "ignore"),
-        chosen(metric="cosine", prepare=IGNORE),
-    ],
-    "missing-algorithm": [model(prepare=IGNORE, algorithm="fkm")],
-    "missing-fuzzy": [
-        model(FederatedFuzzyCMeans, prepare=IGNORE),
-        command(*FITTED, 3, "--missing", "ignore", "--fuzzy"),
-    ],
-    "missing-pca": [
+    "missing-whole": [
         lambda **_: PreprocessingSpec(missing="ignore", pca=1),
         command(*FITTED, 3, "--missing", "ignore", "--set", "prepare.pca=1"),
+        lambda **_: PreprocessingSpec(missing="ignore", unit=True),
     ],
-    "missing-unit": [lambda **_: PreprocessingSpec(missing="ignore", unit=True)],
     "missing-own": [model(prepare=IGNORE, algorithm=Lloyd())],
-    "algorithm-fuzzy": [
-        fit(m=2.0, algorithm="fkm"),
-        command(*FITTED, 3, "--set", "fit.m=2", "--algorithm", "fkm"),
+    "algorithm-other": [
+        model(algorithm=KFed(4)),
+        model(FederatedFuzzyCMeans, algorithm=FFCM(1.5)),
     ],
-    "algorithm-hard": [
-        fit(algorithm="ffcm"),
-        command(*FITTED, 3, "--algorithm", "ffcm"),
-    ],
-    "algorithm-clusters": [model(algorithm=KFed(4))],
-    "algorithm-fuzzifier": [model(FederatedFuzzyCMeans, algorithm=FFCM(1.5))],
-    "algorithm-start": [
+    "algorithm-option": [
         model(algorithm="kfed", init="random"),
         model(algorithm="kfed", init=START),
         model(algorithm="kfed", n_init=3),
         model(algorithm="fkm", init="summaries"),
         command(*FITTED, 3, "--algorithm", "kfed", "--set", "fit.n_init=3"),
-    ],
-    "algorithm-tol": [
         model(algorithm="kfed", tol=0.1),
         command(*FITTED, 3, "--algorithm", "fedavg", "--set", "fit.tol=0.1"),
-    ],
-    "sums-algorithm": [
-        model(sums_only=True, algorithm="fkm"),
-        model(sums_only=True, algorithm="kfed"),
-        model(FederatedFuzzyCMeans, sums_only=True, algorithm="ffcm"),
-        command(*FITTED, 3, "--set", "fit.sums_only=true", "--algorithm", "fkm"),
-    ],
-    "sums-init": [
-        model(sums_only=True, init="summaries"),
-        command(*FITTED, 3, "--set", "fit.sums_only=true", "--set", "fit.init=random"),
     ],
     "start-starts": [
         model(init=START, n_init=2),
@@ -577,19 +453,10 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         model(FederatedGaussianMixture, means_init=START, n_components="auto"),
         chosen(init=START),
     ],
-    "choice-rule": [
-        model(rule="gap"),
-        model(rule=Rule("likelihood", bounds=(np.zeros(2), np.ones(2)))),
-        fit(rule=Rule("likelihood", "elbow")),
-    ],
     "choice-elbow": [
         chosen(pick="elbow"),
         model(n_clusters="auto", rule=Rule("vote", "elbow")),
         command("select-k", *FILES, "--columns", "x0,x1", "--set", "select_k.pick=elbow"),
-    ],
-    "choice-fuzzy": [
-        model(n_clusters=[2, 3], rule="xie-beni"),
-        model(FederatedGaussianMixture, n_components="auto", rule="fuzzy-db"),
     ],
     "choice-averaging": [
         chosen(averaging="avg_1"),
@@ -630,6 +497,7 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
             'name = "north"\nid_column = "id"\n[source]\nurl = "sqlite:///x"\nquery = "select 1"\n'
         )
     ],
+    "codes-unprepared": [command("fit", "codes.toml", "-k", 3, "--scale", "none")],
     "means-ungrouped": [
         grouped_once('protection = "limits"\n'),
         grouped_once("", "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"),
@@ -639,7 +507,6 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
     "means-evidence": [
         grouped_once(beside="site.means.parquet", then=lambda site: evidence(site, []))
     ],
-    "codes-unprepared": [command("fit", "codes.toml", "-k", 3, "--scale", "none")],
     "privacy-protection": [
         site_file(FILE.format(before, f"{after}[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"))
         for before, after in (
@@ -650,17 +517,17 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
     "privacy-weights": [
         site_file(FILE.format('weight_column = "x1"\n', "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"))
     ],
-    "rules-budget": [
-        site_file(FILE.format("", f"[privacy]\nepsilon = 1.0\ndelta = 1e-6\n{rule}\n"))
+    "rules-exact": [
+        site_file(FILE.format(before, f"[privacy]\n{budget}{rule}\n"))
+        for before, budget in (
+            ("", "epsilon = 1.0\ndelta = 1e-6\n"),
+            ('protection = "limits"\n', ""),
+        )
         for rule in ('preset = "strict"', "dominance = true", 'sensitive = ["x0"]')
     ],
-    "rules-limits": [
-        site_file(FILE.format('protection = "limits"\n', f"[privacy]\n{rule}\n"))
-        for rule in ('preset = "strict"', "dominance = true", 'sensitive = ["x0"]')
-    ],
-    "strict-plain": [site_file(FILE.format("", JOINED + STRICT))],
-    "strict-alone": [
-        site_file(FILE.format("", JOINED + 'secure = true\nallow_alone = ["south"]\n' + STRICT))
+    "strict-secure": [
+        site_file(FILE.format("", JOINED + STRICT)),
+        site_file(FILE.format("", JOINED + 'secure = true\nallow_alone = ["south"]\n' + STRICT)),
     ],
     "colluders-alone": [
         site_file(
@@ -671,7 +538,6 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
     "permits-insecure": [
         site_file(FILE.format("", JOINED + "[permits]\nrequired = true\n"), site_permits)
     ],
-    "stability-mixture": [fit(**MIXTURE, stability=True)],
     "stability-chunks": [fit(chunked, stability=True)],
 }
 """Ways in which users meet each row of the table."""
@@ -710,9 +576,9 @@ def is_line_of(row: RefusedCombination, message: str) -> bool:
 
 
 def test_only_the_whole_line_of_a_row_is_its_line() -> None:
-    line = "trim=0.1 does not go with fuzzy clusters: leave out the fuzzifier or trim"
-    assert is_line_of(table()["trim-fuzzy"], line)
-    assert not is_line_of(table()["trim-fuzzy"], line.partition(":")[0])
+    line = "m is for fuzzy clusters, not for trimmed k-means (trim): leave one of the two out"
+    assert is_line_of(table()["kind-parameter"], line)
+    assert not is_line_of(table()["kind-parameter"], line.partition(":")[0])
 
 
 @pytest.mark.parametrize(("key", "ask"), CASES)
@@ -834,3 +700,40 @@ def test_defaults_that_are_given_are_not_refused(kind: type[Any]) -> None:
 def test_no_estimator_checks_what_it_is_given_before_it_is_fitted() -> None:
     """As scikit-learn demands of every estimator."""
     FederatedKMeans(3, trim=0.1, robust=1, epsilon=1.0, algorithm="fkm")
+
+
+# Kinds of fits
+
+
+VALUES: Mapping[str, Any] = {
+    **{"init": "random", "n_init": 2, "m": 2.0, "sums_only": True},
+    **{"max_iter": 3, "tol": 0.1, "metric": "cosine", "participation": 0.5, "trim": 0.1},
+    **{"robust": 1, "profile": True, "stability": 2, "epsilon": 1.0, "noise": True},
+    **{"rule": Rule("bic"), "prepare": PreprocessingSpec()},
+}
+"""A value of each parameter that more than one place reads, other than its default."""
+
+
+@pytest.mark.parametrize("kind", KINDS[:-1], ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("name", VALUES)
+def test_a_kind_of_fit_has_a_parameter_or_nobody_can_write_it(kind: type[Fit], name: str) -> None:
+    asked: Any = {
+        **{"PrivateFit": {"epsilon": 1.0}, "RobustFit": {"robust": 1}, "TrimmedFit": TRIM},
+        **{"MixtureFit": MIXTURE, "MergedFit": {"model": "merged"}, "FuzzyFit": {"m": 2.0}},
+        **{"SphericalFit": {"metric": "cosine"}, "IncompleteFit": {"prepare": IGNORE}},
+    }.get(kind.__name__, {})
+    n_clusters = "auto" if name == "rule" or kind.__name__ == "MergedFit" else 3
+    words = {name: VALUES[name], **asked}
+    if name not in {each.name for each in fields(kind) if each.init}:
+        with pytest.raises(InputError) as caught:
+            fit_of(n_clusters, **words)
+        assert caught.value.refusal is table()["kind-parameter"]
+        with pytest.raises(TypeError, match=name):
+            kind(n_clusters, **{name: VALUES[name]})
+        return
+    made = fit_of(n_clusters, **words)
+    assert isinstance(made, kind)
+    assert getattr(made, name) == words[name]
+    again = job_from_json("fit", asdict(made))
+    assert type(again) is type(made)
+    assert asdict(again) == asdict(made)

@@ -16,7 +16,7 @@ from test_cli import run
 from fedcluster.core import Column, Data
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.jobs import Evaluate, Fit, Profile, execute
+from fedcluster.jobs import Evaluate, Profile, execute, fit_of
 from fedcluster.jobs.release import means_of, rounded, shares_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
@@ -69,8 +69,8 @@ def test_no_file_about_strict_sites_gives_counts_back(seed, tmp_path) -> None:
     for preset in ("standard", "strict"):
         groups = replace(Groups.strict(), preset=preset)
         clients = [Client(f"s{i}", each, (), groups) for i, each in enumerate(rows)]
-        jobs: dict[str, Any] = {"fit": Fit(3, seed=0, prepare=spec, profile=True, stability=2)}
-        jobs["auto"] = Fit([2, 3], seed=0, prepare=spec, rule=Rule("squared-silhouette"))
+        jobs: dict[str, Any] = {"fit": fit_of(3, seed=0, prepare=spec, profile=True, stability=2)}
+        jobs["auto"] = fit_of([2, 3], seed=0, prepare=spec, rule=Rule("squared-silhouette"))
         jobs["profile"] = Profile(str(tmp_path / f"{preset} fit"))
         jobs["evaluate"] = Evaluate(str(tmp_path / f"{preset} fit"), profile=True)
         for name, job in jobs.items():
@@ -117,7 +117,7 @@ def test_every_number_of_rows_within_the_rounding_fits_what_is_told(n, share, un
 def test_an_officer_checks_a_file(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     clients = [Client(f"s{i}", people(320 + i, i), (), Groups.strict()) for i in range(3)]
-    written(tmp_path / "out", clients, Fit(3, seed=0, prepare=PreprocessingSpec(missing="mean")))
+    written(tmp_path / "out", clients, fit_of(3, seed=0, prepare=PreprocessingSpec(missing="mean")))
     said = run("site", "release-check", "out/model.json")
     assert said.exit_code == 0, said.stdout
     assert "passes: nothing in it gives rounded counts back" in said.stdout

@@ -148,7 +148,7 @@ def test_a_site_without_secure_sums_gives_no_keys():
 
 
 def test_answers_that_do_not_add_up_are_not_masked_but_refused():
-    with refused(r"FKM: the answers of sites do not add up"):
+    with refused(r"FKM needs more than sums over all sites"):
         Liar().begin().masked("north", tasks=[Task(FKM(2), State())])
 
 

@@ -27,7 +27,7 @@ from fedcluster.core import Data, State, Summary, Task
 from fedcluster.core.files import write_json
 from fedcluster.engines.wire import WireError, unpack
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import Fit
+from fedcluster.jobs import fit_of
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.recipes.specifications import RunOptions
@@ -716,8 +716,8 @@ def test_a_run_of_too_few_sites_or_with_a_small_quorum_is_refused_before_it_begi
         (four, 2, "--secure: a secure sum over 4 sites where 2 of 4 must be left: more than half"),
     ):
         with pytest.raises(InputError, match=why):
-            content_of(trial, tmp_path, Fit(2), RunOptions(Path(), secure=True, quorum=quorum))
-    content = content_of(four, tmp_path, Fit(2), RunOptions(Path(), secure=True))
+            content_of(trial, tmp_path, fit_of(2), RunOptions(Path(), secure=True, quorum=quorum))
+    content = content_of(four, tmp_path, fit_of(2), RunOptions(Path(), secure=True))
     assert content["sites"] == [*"abcd"]
 
 
@@ -728,13 +728,13 @@ def test_a_run_under_a_permit_is_over_the_sites_of_the_permit(tmp_path):
     grant(trial, id="few", sites=["c", "a", "b"], **terms)
     for secure, sites in ((True, "abc"), (False, "abcd")):
         options = RunOptions(Path(), secure=secure, permit="few")
-        assert content_of(trial, tmp_path, Fit(2), options)["sites"] == [*sites]
+        assert content_of(trial, tmp_path, fit_of(2), options)["sites"] == [*sites]
 
 
 def test_a_site_of_a_run_with_secure_sums_is_not_forgotten(tmp_path):
     trial = create(tmp_path / "trial", [*"abcd"], "127.0.0.1:1", insecure=True)
     for secure in (True, False):
-        content = content_of(trial, tmp_path, Fit(2), RunOptions(Path(), secure=secure))
+        content = content_of(trial, tmp_path, fit_of(2), RunOptions(Path(), secure=secure))
         before = trial.file("runs", "before")
         (before / "records").mkdir(parents=True, exist_ok=True)
         write_json(before / "job.json", content)

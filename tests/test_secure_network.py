@@ -13,7 +13,7 @@ import pytest
 from federations import RunningFederation, in_one_process, read_json
 from flares import RunningFlare
 
-from fedcluster.jobs import Fit
+from fedcluster.jobs import fit_of
 from fedcluster.preprocessing import PreprocessingSpec
 
 pytestmark = [
@@ -74,7 +74,7 @@ def test_the_clusters_of_plain_sums_and_no_rows_of_a_site(
     run = running.run("fit", "-k", 3, "--secure", *WAIT, "--out", tmp_path / "out")
     assert run.wait() == 0, run.said()
     model, history = (read_json(tmp_path / "out" / f"{n}.json") for n in ("model", "history"))
-    job = Fit(3, prepare=PreprocessingSpec(missing="mean"), sums_only=True)
+    job = fit_of(3, prepare=PreprocessingSpec(missing="mean"), sums_only=True)
     _, found = in_one_process(job, ROWS)
     np.testing.assert_allclose(model["centers"], found.state.centers, atol=1e-9)
     assert model["weights"] == found.state.weights.tolist()

@@ -22,7 +22,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, preprocessing_of
+from fedcluster.jobs import Evaluate, Profile, SelectK, execute, fit_of, preprocessing_of
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import NumericColumn
@@ -175,21 +175,21 @@ def kinds():
     """Kinds of rows and jobs."""
     rng = np.random.default_rng(5)
     tails = rng.standard_t(1.5, size=(500, 2)) + 9 * rng.integers(3, size=(500, 1))
-    yield "blobs", Fit(4), parts(blobs())
-    yield "raw, large and small columns", Fit(3), parts(blobs(1, d=2) * [1e9, 1e-7] + [1e9, 0])
-    yield "scaled", Fit(4, prepare=PreprocessingSpec()), parts(blobs(2) * [1e5, 1, 1e-6])
-    yield "heavy tails", Fit(3, prepare=PreprocessingSpec(scale="robust")), parts(tails)
-    yield "fuzzy", Fit(3, m=2.0), parts(blobs(3, k=3))
-    yield "mixture", Fit(2, model="mixture", covariance_type="diag"), parts(blobs(4, n=200, k=2))
-    yield "choice of k", Fit([2, 3, 4]), parts(blobs(6, k=3))
-    yield "weights", Fit(3), parts(blobs(7, k=3), sample_weight=rng.uniform(0.5, 3, 600))
+    yield "blobs", fit_of(4), parts(blobs())
+    yield "raw, large and small columns", fit_of(3), parts(blobs(1, d=2) * [1e9, 1e-7] + [1e9, 0])
+    yield "scaled", fit_of(4, prepare=PreprocessingSpec()), parts(blobs(2) * [1e5, 1, 1e-6])
+    yield "heavy tails", fit_of(3, prepare=PreprocessingSpec(scale="robust")), parts(tails)
+    yield "fuzzy", fit_of(3, m=2.0), parts(blobs(3, k=3))
+    yield "mixture", fit_of(2, model="mixture", covariance_type="diag"), parts(blobs(4, n=200, k=2))
+    yield "choice of k", fit_of([2, 3, 4]), parts(blobs(6, k=3))
+    yield "weights", fit_of(3), parts(blobs(7, k=3), sample_weight=rng.uniform(0.5, 3, 600))
     missing = np.where(rng.random((600, 3)) < 0.1, np.nan, blobs(8))
-    yield "missing", Fit(3, prepare=PreprocessingSpec(missing="mean")), parts(missing)
-    yield "ignored", Fit(3, prepare=PreprocessingSpec(missing="ignore")), parts(missing)
-    yield "small sites", Fit(2), parts(blobs(9, n=35, k=2))
-    yield "trimmed", Fit(3, trim=0.05), parts(blobs(10, k=3))
-    yield "profile", Fit(3, profile=True), parts(blobs(11, k=3))
-    yield "spherical", Fit(3, metric="cosine"), parts(blobs(12, k=3))
+    yield "missing", fit_of(3, prepare=PreprocessingSpec(missing="mean")), parts(missing)
+    yield "ignored", fit_of(3, prepare=PreprocessingSpec(missing="ignore")), parts(missing)
+    yield "small sites", fit_of(2), parts(blobs(9, n=35, k=2))
+    yield "trimmed", fit_of(3, trim=0.05), parts(blobs(10, k=3))
+    yield "profile", fit_of(3, profile=True), parts(blobs(11, k=3))
+    yield "spherical", fit_of(3, metric="cosine"), parts(blobs(12, k=3))
     yield "choice of k by indices", SelectK(k_max=3), parts(blobs(13, n=200, k=2))
 
 
@@ -213,7 +213,7 @@ def test_centres_are_those_of_plain_sums(job, data):
 
 def test_scores_and_profiles_of_a_model_are_those_of_plain_sums(tmp_path):
     data = parts(blobs(14, k=3))
-    report, _ = fitted(Fit(3, prepare=PreprocessingSpec()), data)
+    report, _ = fitted(fit_of(3, prepare=PreprocessingSpec()), data)
     write_job(tmp_path, report, "out")
     for job in (Evaluate(str(tmp_path / "model.json")), Profile(str(tmp_path / "model.json"))):
         told, plain = (fitted(job, data, secure=secure)[0] for secure in (True, False))
@@ -310,7 +310,7 @@ def test_a_total_of_nothing_ends_a_run_as_it_does_without_masks():
     plain = LocalEngine([Client(name, rows, (MinClusterSize(50),)) for name, rows in data.items()])
     for engine in (secure, plain):
         with pytest.raises(HeldBackError, match="no site sent anything"):
-            execute(Fit(4, init=X[:4], seed=0), engine)
+            execute(fit_of(4, init=X[:4], seed=0), engine)
 
 
 # Sites that drop out
@@ -372,7 +372,7 @@ def test_a_sample_of_the_sites_is_refused():
     engine = SecureEngine(federation(data), data)
     engine.choose(["x0", "x1", "x2"])
     with pytest.raises(InputError, match="over all sites"):
-        execute(Fit(2, participation=0.5), engine, columns=["x0", "x1", "x2"])
+        execute(fit_of(2, participation=0.5), engine, columns=["x0", "x1", "x2"])
 
 
 def test_sums_without_room_end_the_run_and_nobody_learns_whose_they_were():
@@ -407,7 +407,7 @@ def test_a_coordinator_cannot_measure_a_site_by_what_has_no_room():
 
 def test_algorithms_that_need_the_answers_themselves_are_refused_by_the_sites():
     data = parts(blobs(23, n=100))
-    for job in (Fit(2, "fkm"), Fit(2, "kfed")):
+    for job in (fit_of(2, algorithm="fkm"), fit_of(2, algorithm="kfed")):
         with pytest.raises((SiteError, InputError), match=r"do not add up|sums"):
             fitted(job, data)
 
@@ -425,7 +425,7 @@ def test_masks_of_flower_clip_and_round_where_these_do_not():
 
 def test_files_and_page_of_a_run_tell_that_sums_were_secure_and_nothing_of_a_site(tmp_path):
     data = parts(blobs(24, k=3))
-    report, _ = fitted(Fit(3, profile=True, prepare=PreprocessingSpec()), data)
+    report, _ = fitted(fit_of(3, profile=True, prepare=PreprocessingSpec()), data)
     outcome = write_job(tmp_path, report, "out")
     history = json.loads((tmp_path / "history.json").read_text())
     assert {(site["weight"], site["secure"]) for site in history["sites"]} == {(None, True)}

@@ -18,12 +18,12 @@ from benchmarks.shapes import KINDS as SHAPES
 from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, LocalEngine, select_k
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Result, State
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster.kernels import nearest
 from fedcluster.metrics.indices import CHOOSING, JUDGES
 from fedcluster.metrics.moments import Moments
 from fedcluster.options.choices import RULES, RuleName
-from fedcluster.recipes import FitSpec, clustering, evaluation
+from fedcluster.recipes import clustering, evaluation
 from fedcluster.rounds import EarlyStop, run_plan
 from fedcluster.selection import INDICES, Rule, _mixtures
 from fedcluster.selection.sweep import box, gaps, sweep
@@ -58,7 +58,7 @@ def sites(X: np.ndarray, n: int, seed: int = 0) -> np.ndarray:
 def test_a_sweep_takes_half_as_many_rounds_more_at_most(
     X: np.ndarray, most: int, sums_only: bool
 ) -> None:
-    choice = FitSpec(most, seed=1, sums_only=sums_only)
+    choice = fit_of(most, seed=1, sums_only=sums_only)
     alone, swept = (
         run_plan(plan, engine(X, sites(X, 5, 1))).communication_rounds
         for plan in (clustering(choice), sweep(range(1, most + 1), choice))
@@ -67,7 +67,7 @@ def test_a_sweep_takes_half_as_many_rounds_more_at_most(
 
 
 def test_the_sites_describe_themselves_once() -> None:
-    found = run_plan(sweep(range(1, 7), FitSpec(1)), engine(NESTED, sites(NESTED, 3)))
+    found = run_plan(sweep(range(1, 7), fit_of(1)), engine(NESTED, sites(NESTED, 3)))
     steps = [step for exchange in found.communication_rounds for step in exchange.steps]
     assert steps.count("SiteSummaries") == 1
     assert list(found.value.results) == list(range(1, 7))
@@ -77,15 +77,15 @@ def test_the_sites_describe_themselves_once() -> None:
 def test_a_sweep_finds_what_a_fit_finds(k: int) -> None:
     """Each k starts from other means than a fit of its own; the best clustering is the same."""
     site = sites(NESTED, 3)
-    swept = run_plan(sweep(range(1, 7), FitSpec(1)), engine(NESTED, site)).value.results[k]
-    alone = run_plan(clustering(FitSpec(k)), engine(NESTED, site)).value
+    swept = run_plan(sweep(range(1, 7), fit_of(1)), engine(NESTED, site)).value.results[k]
+    alone = run_plan(clustering(fit_of(k)), engine(NESTED, site)).value
     assert swept.state.inertia == pytest.approx(alone.state.inertia, rel=1e-9)
     np.testing.assert_allclose(swept.state.centers, alone.state.centers, atol=1e-9)
 
 
 def test_a_sweep_measures_the_rows_as_a_whole() -> None:
     X = NESTED * [1.0, 30.0] + 1e7
-    found = run_plan(sweep([2], FitSpec(2)), engine(X, sites(X, 4))).value
+    found = run_plan(sweep([2], fit_of(2)), engine(X, sites(X, 4))).value
     np.testing.assert_allclose(found.mean, X.mean(axis=0), rtol=1e-14)
     np.testing.assert_allclose(found.variance, X.var(axis=0), rtol=1e-9)
     assert found.weight == 240
@@ -452,7 +452,7 @@ def test_every_index_has_a_name_that_people_know() -> None:
 @pytest.mark.parametrize("participation", [1.0, 0.5])
 def test_a_race_that_is_told_it_is_enough_ends_with_what_it_has(participation: float) -> None:
     """The last round, which measures what was found, is asked all the same."""
-    plan = clustering(FitSpec(4, n_init=2, tol=0.0, participation=participation))
+    plan = clustering(fit_of(4, n_init=2, tol=0.0, participation=participation))
     asked = engine(NESTED, sites(NESTED, 3))
     tasks = next(plan)
     for _ in range(2):
@@ -489,7 +489,7 @@ def test_k_means_whose_centres_still_move_gives_way_to_what_was_judged(
     effort = replace(_mixtures.EFFORT, rounds_of_means=1)
     monkeypatch.setattr("fedcluster.selection.sweep.EFFORT", effort)
     X, _ = SHAPES["16 round"](np.random.default_rng(3))
-    found = execute(Fit(ks), engine(X, np.zeros(len(X)))).outcome.value
+    found = execute(fit_of(ks), engine(X, np.zeros(len(X)))).outcome.value
     result = found.results[found.n_clusters]
     assert isinstance(result.algorithm, Lloyd) == means
     assert result.state.converged

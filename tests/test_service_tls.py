@@ -18,7 +18,7 @@ from operated import ScriptedCarrier
 from test_federation import invoke
 
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import Fit, Profile
+from fedcluster.jobs import Profile, fit_of
 from fedcluster.model.file import FORMAT, FORMAT_VERSION
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster_app.coordinator import runs as queues
@@ -98,7 +98,7 @@ def finishing(carrier: ScriptedCarrier, *args: Any, **how: Any) -> threading.Thr
 def test_a_run_is_asked_for_followed_and_fetched(carrier, tmp_path: Path) -> None:
     coordinator = Coordinator.at(carrier.federation.folder)
     out, said = tmp_path / "out", list[str]()
-    name = coordinator.begin(Fit(3), RunOptions(out))
+    name = coordinator.begin(fit_of(3), RunOptions(out))
     thread = finishing(carrier, files={"model.json": '{"k": 3}', "report.html": "<p>"})
     outcome = coordinator.wait(name, out, said.append)
     thread.join()
@@ -120,7 +120,7 @@ def test_a_run_is_asked_for_followed_and_fetched(carrier, tmp_path: Path) -> Non
 
 def test_a_run_that_failed_says_how_it_goes_on(carrier, tmp_path: Path) -> None:
     coordinator = Coordinator.at(carrier.federation.folder)
-    name = coordinator.begin(Fit(3), RunOptions(tmp_path / "out"))
+    name = coordinator.begin(fit_of(3), RunOptions(tmp_path / "out"))
     thread = finishing(carrier, "no site answered")
     with pytest.raises(SiteError, match=f"no site answered; .* {coordinator.folder} resume {name}"):
         coordinator.wait(name, tmp_path / "out", quiet)
@@ -145,7 +145,7 @@ def test_a_model_goes_along(carrier, tmp_path: Path) -> None:
 def test_ctrl_c_cancels_the_run(carrier, tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(queues.RunQueue, "farewell", 0.01)
     coordinator = Coordinator.at(carrier.federation.folder)
-    name = coordinator.begin(Fit(3), RunOptions(tmp_path / "out"))
+    name = coordinator.begin(fit_of(3), RunOptions(tmp_path / "out"))
     carrier.wait_for(name)
 
     def struck(_: str) -> None:
@@ -218,7 +218,7 @@ def test_a_coordinator_that_has_gone_is_named(tmp_path: Path) -> None:
         folder = carrier.federation.folder
         stale = carrier.federation.file(ADDRESS).read_text()
         coordinator = Coordinator.at(folder)
-        name = coordinator.begin(Fit(3), RunOptions(tmp_path / "out"))
+        name = coordinator.begin(fit_of(3), RunOptions(tmp_path / "out"))
     with pytest.raises(SiteError, match=f"has gone; when that is mended: .* resume {name}"):
         coordinator.wait(name, tmp_path / "out", quiet)
     status, said = invoke("federation", "show", folder)
@@ -278,7 +278,7 @@ def test_an_operator_asks_from_another_machine(tmp_path: Path) -> None:
     with operated(carrier):
         coordinator = Coordinator.at(tmp_path / "ada")
         assert coordinator.address == f"localhost:{port}"
-        name = coordinator.begin(Fit(2), RunOptions(tmp_path / "out"))
+        name = coordinator.begin(fit_of(2), RunOptions(tmp_path / "out"))
         thread = finishing(carrier, files={"history.json": "{}"})
         coordinator.wait(name, tmp_path / "out", quiet)
         thread.join()

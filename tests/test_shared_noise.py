@@ -16,7 +16,7 @@ from fedcluster.core import Data, State, Task
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy.budget import Budget
@@ -121,7 +121,7 @@ def test_a_coordinator_cannot_have_noise_shared_by_sites_that_do_not_exist():
 @pytest.mark.parametrize("colluders", [None, 1])
 def test_a_private_fit_under_secure_sums(tmp_path, colluders):
     secure = engine(tmp_path, colluders)
-    report = execute(Fit(3, epsilon=2.0, bounds=BOUNDS), secure, columns=["x0", "x1"])
+    report = execute(fit_of(3, epsilon=2.0, bounds=BOUNDS), secure, columns=["x0", "x1"])
     assert report.privacy is not None
     assert report.privacy.epsilon <= 2.0
     assert report.preprocessor is not None

@@ -24,7 +24,7 @@ from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.wire import pack, unpack, write_tasks
 from fedcluster.errors import EndedError
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import Category, NumericColumn
@@ -91,7 +91,7 @@ def in_this_process(site: SiteFile) -> Responder:
 def test_a_job_has_the_same_bytes_with_and_without_the_process(site, monkeypatch):
     """Preparation, clustering and a choice of columns: every reply is the same, but its log."""
     monkeypatch.setattr("secrets.token_hex", lambda n: "0" * 2 * n)
-    job = Fit(2, prepare=PreprocessingSpec(scale="standard"), seed=1)
+    job = fit_of(2, prepare=PreprocessingSpec(scale="standard"), seed=1)
     replies = []
     with started(site) as turns:
         for reply in (in_this_process(site).reply, turns.reply):
@@ -214,7 +214,7 @@ def test_rows_are_not_labelled_with_a_model_of_others(site, change):
     with started(site, said) as turns:
         engine = RemoteEngine(ByHand(turns.reply), ["north"])
         engine.choose(["x", "y"])
-        report = execute(Fit(2), engine, columns=["x", "y"])
+        report = execute(fit_of(2), engine, columns=["x", "y"])
         if change:
             write_rows(site.path.parent / "rows.csv", ROWS[::-1])
         write_job(site.path.parent, report)
@@ -283,7 +283,7 @@ def test_a_site_answers_while_labels_are_being_written(site):
 def model_of(site: SiteFile) -> dict[str, Any]:
     """A model as a coordinator sends it, of the columns x and y."""
     client = site.client(["x", "y"])
-    report = execute(Fit(2), LocalEngine([client]), columns=["x", "y"])
+    report = execute(fit_of(2), LocalEngine([client]), columns=["x", "y"])
     write_job(site.path.parent, report)
     content: dict[str, Any] = json.loads((site.path.parent / "model.json").read_text())
     return content
@@ -411,7 +411,7 @@ def test_keys_stay_at_the_site_beside_the_clusters(keyed, change):
         transport = ByHand(turns.reply)
         engine = RemoteEngine(transport, ["north"])
         engine.choose(None, raw=True)
-        write_job(folder, execute(Fit(2, prepare=PreprocessingSpec()), engine))
+        write_job(folder, execute(fit_of(2, prepare=PreprocessingSpec()), engine))
         if change:
             rows.write_text(rows.read_text().replace("pt-", "no-"))
         engine.give(json.loads((folder / "model.json").read_text()))

@@ -20,7 +20,7 @@ from fedcluster import Client, Data, FederatedKMeans, LocalEngine, Preprocessing
 from fedcluster.algorithms import SphericalKMeans
 from fedcluster.core import Column, Floats
 from fedcluster.errors import InputError
-from fedcluster.jobs import Evaluate, Fit, SelectK, execute
+from fedcluster.jobs import Evaluate, SelectK, execute, fit_of
 from fedcluster.metrics import Inertia
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, Preprocessor
@@ -173,7 +173,8 @@ def test_unit_rows_come_after_everything_else() -> None:
     rng = np.random.default_rng(3)
     data = Data(rng.normal(size=(60, 3)) * [1, 5, 9] + 4)
     report = execute(
-        Fit(2, prepare=PreprocessingSpec(pca=2), metric="cosine"), LocalEngine([Client("s", data)])
+        fit_of(2, prepare=PreprocessingSpec(pca=2), metric="cosine"),
+        LocalEngine([Client("s", data)]),
     )
     how = report.preprocessor
     assert how is not None
@@ -255,7 +256,7 @@ def test_k_is_chosen_among_directions() -> None:
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"algorithm": "fkm"}, "metric='cosine' is for the algorithms 'auto' and 'lloyd', not for"),
+        ({"algorithm": "fkm"}, "algorithm='fkm' is for k-means, not for clusters of directions"),
         ({"metric": "manhattan"}, "metric must be one of 'euclidean', 'cosine', not 'manhattan'"),
     ],
 )
@@ -269,7 +270,10 @@ def test_fuzzy_clusters_of_directions_are_refused(tmp_path: Path) -> None:
     options = ["-k", "2", "--fuzzy", "--metric", "cosine", "--out", str(tmp_path / "out")]
     ran = CliRunner().invoke(app, ["fit", str(tmp_path / "s.csv"), *options])
     assert ran.exit_code == 2
-    assert "metric='cosine' is for the algorithms 'auto' and 'lloyd', not for fuzzy" in ran.stderr
+    assert (
+        "--metric cosine is for clusters of directions, not for fuzzy clusters (--fuzzy)"
+        in ran.stderr
+    )
 
 
 def test_groups_of_rows_are_directions_too() -> None:

@@ -32,7 +32,7 @@ from fedcluster.core import Grouped, Result
 from fedcluster.engines import wire
 from fedcluster.engines.client import resampled
 from fedcluster.errors import InputError, PolicyError
-from fedcluster.jobs import Fit, JobReport, execute
+from fedcluster.jobs import Fit, JobReport, execute, fit_of
 from fedcluster.metrics.external import Agreement, Separation, lowest_between
 from fedcluster.model.stability import Stability, jaccards
 from fedcluster.preprocessing import Preprocessor
@@ -122,7 +122,7 @@ def test_a_draw_travels_and_must_be_a_whole_number() -> None:
 def moons() -> JobReport:
     rows = 4 * make_moons(300, noise=0.06, random_state=1)[0]
     clients = [Client(str(i), Data(rows[i::3]), ()) for i in range(3)]
-    return execute(Fit("auto", stability=4, seed=0), LocalEngine(clients), columns=["x", "y"])
+    return execute(fit_of("auto", stability=4, seed=0), LocalEngine(clients), columns=["x", "y"])
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a_choice_of_any_shape_is_judged_again_in_each_sample(two_moons: JobRepo
     assert found.words == ("stable", "stable")
     assert (len(chosen.replicates), found.left_out) == (4, 0)
     assert all(isinstance(each.algorithm, MergedMixture) for each in chosen.replicates)
-    plain = execute(Fit("auto", seed=0), LocalEngine(Client("a", Data(ROWS), ()) for _ in "a"))
+    plain = execute(fit_of("auto", seed=0), LocalEngine(Client("a", Data(ROWS), ()) for _ in "a"))
     assert len(two_moons.outcome.communication_rounds) <= 11
     assert plain.outcome.value.replicates == ()
 
@@ -176,7 +176,7 @@ def test_repeated_rows_of_a_sample_are_no_clusters() -> None:
     """With their full weight, samples of wine have up to five clusters."""
     rows = scale(load_wine().data)
     clients = [Client(str(i), Data(rows[i::3]), ()) for i in range(3)]
-    report = execute(Fit("auto", stability=5, seed=0), LocalEngine(clients))
+    report = execute(fit_of("auto", stability=5, seed=0), LocalEngine(clients))
     assert {len(each.state.centers) for each in report.outcome.value.replicates} == {3}
 
 
@@ -186,7 +186,7 @@ def test_leaves_are_large_enough_for_the_limits_of_each_site() -> None:
     rows = np.array([[0.0] * 4, [9.0] * 4, [0.0, 9.0] * 2])[np.arange(900) % 3]
     rows = rows + rng.normal(size=rows.shape)
     clients = [Client(f"s{i}", Data(rows[i::4]), (MinClusterSize(15),)) for i in range(4)]
-    report = execute(Fit("auto", stability=5, seed=0), LocalEngine(clients))
+    report = execute(fit_of("auto", stability=5, seed=0), LocalEngine(clients))
     assert report.outcome.value.n_clusters == 3
     assert report.stability is not None
     assert (report.stability.jaccards > 0.98).all()
@@ -352,8 +352,8 @@ def test_clusters_are_compared_at_all_sites_though_rounds_ask_a_sample() -> None
 
 
 def test_a_replicate_does_not_start_at_the_centres_that_were_given() -> None:
-    assert replicated(Fit(3, init=ROWS[:3]), 3).init == "auto"
-    assert replicated(Fit(3, init="random"), 3).init == "random"
+    assert replicated(fit_of(3, init=ROWS[:3]), 3).init == "auto"
+    assert replicated(fit_of(3, init="random"), 3).init == "random"
 
 
 class Chunks:
@@ -373,9 +373,8 @@ class Chunks:
 @pytest.mark.parametrize(
     ("job", "said"),
     [
-        (Fit(2, model="mixture", stability=True), "stability is for clusters of k-means"),
-        (Fit(2, stability=201), "stability must be 1 to 200 replicates, not 201"),
-        (Fit(2, stability=-1), "stability must be 1 to 200 replicates, not -1"),
+        (fit_of(2, stability=201), "stability must be 1 to 200 replicates, not 201"),
+        (fit_of(2, stability=-1), "stability must be 1 to 200 replicates, not -1"),
     ],
 )
 def test_what_cannot_be_replicated_is_refused(job: Fit, said: str) -> None:
@@ -386,7 +385,7 @@ def test_what_cannot_be_replicated_is_refused(job: Fit, said: str) -> None:
 def test_rows_in_chunks_are_not_drawn_anew() -> None:
     engine = LocalEngine([Client("north", Chunks())])
     with pytest.raises(InputError, match="those of north come in chunks"):
-        execute(Fit(2, stability=True), engine, columns=["x", "y"])
+        execute(fit_of(2, stability=True), engine, columns=["x", "y"])
 
 
 def test_the_command_shows_what_stability_means(

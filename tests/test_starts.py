@@ -30,7 +30,7 @@ from fedcluster.recipes import fit as starts
 from fedcluster.recipes._search import _Runner, race
 from fedcluster.recipes._seeds import SeedEffort, _searched, best_fuzzy_seeds, best_seeds
 from fedcluster.recipes.fit import canonical, clustering
-from fedcluster.recipes.specifications import FitSpec
+from fedcluster.recipes.specifications import Fit, fit_of
 from fedcluster.rounds import Plan, iterate, run, run_plan
 from reproduction.baselines import central_fuzzy_cmeans
 from reproduction.datasets import plane16
@@ -59,7 +59,7 @@ def steps(outcome: Any) -> list[dict[str, int]]:
 
 
 def step(k: int, init: str) -> starts.Description:
-    found = starts.description_step(FitSpec(k, init=init))
+    found = starts.description_step(fit_of(k, init=init))
     assert found is not None
     return found
 
@@ -98,26 +98,26 @@ def means_of_leaves(k: int, seed: int = 0) -> Plan[Result]:
 def test_how_sites_are_asked_to_describe_ten_clusters(
     site_rows: tuple[float, ...], smallest: int, expected: starts.Description
 ) -> None:
-    spec = FitSpec(10, site_rows=site_rows, smallest=smallest)
+    spec = fit_of(10, site_rows=site_rows, smallest=smallest)
     assert starts.description_step(spec) == expected
 
 
 def test_groups_are_told_one_by_one_however_few_they_are() -> None:
-    spec = FitSpec(10, site_rows=(5.0, 5.0), grouped=True)
+    spec = fit_of(10, site_rows=(5.0, 5.0), grouped=True)
     assert starts.description_step(spec) == SiteSummaries(512)
     assert starts.description_step(replace(spec, n_clusters=300)) == SiteSummaries(600)
 
 
 def test_a_limit_above_the_groups_asks_for_means_of_several_groups() -> None:
     """A mean of one group would be held back."""
-    spec = FitSpec(10, site_rows=(5.0, 5.0), smallest=3, grouped=True)
+    spec = fit_of(10, site_rows=(5.0, 5.0), smallest=3, grouped=True)
     assert starts.description_step(spec) == SiteSummaries(512, 3, 6)
 
 
 def test_a_tree_is_coarse_where_sites_hold_back_small_groups() -> None:
     """Each of its leaves needs so many rows at every site that has some of it."""
     for smallest, rows in ((2, 5), (9, 9)):
-        spec = FitSpec(10, sums_only=True, smallest=smallest, site_rows=(9000.0,))
+        spec = fit_of(10, sums_only=True, smallest=smallest, site_rows=(9000.0,))
         assert starts.description_step(spec) == VarianceTree(40, rows)
 
 
@@ -135,7 +135,7 @@ def test_a_tree_is_coarse_where_sites_hold_back_small_groups() -> None:
 def test_a_tree_has_many_leaves_for_each_cluster(
     k: int, site_rows: tuple[float, ...], leaves: int
 ) -> None:
-    spec = FitSpec(k, sums_only=True, site_rows=site_rows)
+    spec = fit_of(k, sums_only=True, site_rows=site_rows)
     assert starts.description_step(spec) == VarianceTree(leaves, 1, 2)
 
 
@@ -145,13 +145,13 @@ def test_a_specification_knows_the_sites_rows_and_their_largest_limit() -> None:
         SiteInfo("b", (Limit("MinClusterSize", (("p", 6),)),), n_rows=30.0),
         SiteInfo("c", n_rows=50.0),
     ]
-    spec = FitSpec(3).at(told)
+    spec = fit_of(3).at(told)
     assert (spec.smallest, spec.site_rows) == (6, (30.0, 50.0))
-    assert FitSpec(3).at(told[2:]).smallest == 1
+    assert fit_of(3).at(told[2:]).smallest == 1
     assert (spec.init, spec.sums_only) == ("auto", False)
     streaming, secure = replace(told[2], streams=True), replace(told[2], secure=True)
-    assert FitSpec(3).at([*told, streaming]).init == "sums", "one site is enough"
-    assert FitSpec(3).at([*told, secure]).sums_only, "nobody sees the sums of a site"
+    assert fit_of(3).at([*told, streaming]).init == "sums", "one site is enough"
+    assert fit_of(3).at([*told, secure]).sums_only, "nobody sees the sums of a site"
 
 
 @pytest.mark.parametrize("step", [SiteSummaries(9, 5), SiteSummaries(9, 1, 5), VarianceTree(9, 5)])
@@ -430,7 +430,7 @@ def test_starts_far_behind_among_coarse_means_are_not_asked_about() -> None:
     ids=str,
 )
 def test_what_the_first_round_asks_for(spec: dict[str, Any], asked: dict[str, int]) -> None:
-    plan = clustering(FitSpec(4, **spec))
+    plan = clustering(fit_of(4, **spec))
     names = [type(task.step).__name__ for task in next(plan)]
     assert {name: names.count(name) for name in names} == asked
 
@@ -441,17 +441,17 @@ def test_what_the_first_round_asks_for(spec: dict[str, Any], asked: dict[str, in
 @pytest.mark.parametrize(
     ("spec", "racing"),
     [
-        (FitSpec(20), {0: 8, 2: 4, 4: 2}),
-        (FitSpec(20, n_init=8), {0: 8, 2: 4, 4: 2}),
-        (FitSpec(20, n_init=16), {0: 16, 2: 8, 4: 4}),
-        (FitSpec(40, n_init=32), {0: 32, 4: 12, 8: 4}),
-        (FitSpec(40, n_init=48, site_rows=(999.0,)), {0: 48, 4: 12, 8: 4}),
-        (FitSpec(20, site_rows=(999.0,)), {0: 48, 2: 16, 4: 4}),
-        (FitSpec(20, site_rows=(999.0,), init="random"), {0: 32, 4: 12, 8: 4}),
+        (fit_of(20), {0: 8, 2: 4, 4: 2}),
+        (fit_of(20, n_init=8), {0: 8, 2: 4, 4: 2}),
+        (fit_of(20, n_init=16), {0: 16, 2: 8, 4: 4}),
+        (fit_of(40, n_init=32), {0: 32, 4: 12, 8: 4}),
+        (fit_of(40, n_init=48, site_rows=(999.0,)), {0: 48, 4: 12, 8: 4}),
+        (fit_of(20, site_rows=(999.0,)), {0: 48, 2: 16, 4: 4}),
+        (fit_of(20, site_rows=(999.0,), init="random"), {0: 32, 4: 12, 8: 4}),
     ],
 )
 def test_of_few_starts_and_of_many_fewer_go_on(
-    spec: FitSpec, racing: dict[int, int], monkeypatch: pytest.MonkeyPatch
+    spec: Fit, racing: dict[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So many from so many rounds on, where none is without hope; the last scores the finalists."""
     monkeypatch.setattr(_search, "HOPE", 1e9)
@@ -471,20 +471,20 @@ MEANS = State(np.random.default_rng(0).uniform(size=(400, 2)), np.ones(400))
 @pytest.mark.parametrize(
     ("spec", "racing"),
     [
-        (FitSpec(20), 8),
-        (FitSpec(20, site_rows=(1000.0, 9.0)), 8),
-        (FitSpec(20, site_rows=(999.0, 9.0)), 16),
-        (FitSpec(20, site_rows=(990.0, 9.0)), 48),
-        (FitSpec(20, site_rows=(990.0, 9.0), sums_only=True), 48),
-        (FitSpec(20, site_rows=(990.0, 9.0), grouped=True), 16),
-        (FitSpec(20, site_rows=(990.0, 9.0), means=MEANS), 16),
-        (FitSpec(20, site_rows=(990.0, 9.0), n_init=3), 3),
-        (FitSpec(20, sums_only=True, site_rows=(9000.0,)), 16),
-        (FitSpec(20, n_init=3, sums_only=True), 3),
-        (FitSpec(20, "lloyd"), 1),
+        (fit_of(20), 8),
+        (fit_of(20, site_rows=(1000.0, 9.0)), 8),
+        (fit_of(20, site_rows=(999.0, 9.0)), 16),
+        (fit_of(20, site_rows=(990.0, 9.0)), 48),
+        (fit_of(20, site_rows=(990.0, 9.0), sums_only=True), 48),
+        (fit_of(20, site_rows=(990.0, 9.0), grouped=True), 16),
+        (fit_of(20, site_rows=(990.0, 9.0), means=MEANS), 16),
+        (fit_of(20, site_rows=(990.0, 9.0), n_init=3), 3),
+        (fit_of(20, sums_only=True, site_rows=(9000.0,)), 16),
+        (fit_of(20, n_init=3, sums_only=True), 3),
+        (fit_of(20, algorithm="lloyd"), 1),
     ],
 )
-def test_more_runs_race_from_sums_and_where_sites_are_small(spec: FitSpec, racing: int) -> None:
+def test_more_runs_race_from_sums_and_where_sites_are_small(spec: Fit, racing: int) -> None:
     X = np.random.default_rng(0).uniform(size=(2000, 2))
     first = next(each for each in steps(run_plan(clustering(spec), engine(X))) if "Lloyd" in each)
     assert first["Lloyd"] == racing
@@ -494,7 +494,9 @@ def test_the_default_race_is_eager_and_one_asked_for_by_name_is_not() -> None:
     """Runs that are left are asked at three places after round 8, and by name at one."""
     X = np.random.default_rng(0).uniform(size=(3000, 2))
     for algorithm, places in (("auto", 3), ("lloyd", 1)):
-        asked = steps(run_plan(clustering(FitSpec(20, algorithm, n_init=8, tol=0.0)), engine(X)))
+        asked = steps(
+            run_plan(clustering(fit_of(20, algorithm=algorithm, n_init=8, tol=0.0)), engine(X))
+        )
         assert asked[8]["Lloyd"] == 2
         assert asked[9]["Lloyd"] == 2 * places
 
@@ -561,7 +563,7 @@ def test_a_long_fuzzy_run_is_sooner_at_the_same_optimum_where_nothing_is_hidden(
     """Two clouds for five centres, of which several come to rest in one place."""
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(at, 1, (100, 2)) for at in (0, 9)])
-    spec = FitSpec(5, m=2.0, n_init=2, tol=1e-6, max_iter=900)
+    spec = fit_of(5, m=2.0, n_init=2, tol=1e-6, max_iter=900)
     named = replace(spec, algorithm="fcm", init="summaries")
     hidden = replace(spec, smallest=2, max_iter=12)
     short, long, alone = (run_plan(clustering(each), engine(X)) for each in (spec, named, hidden))
@@ -592,7 +594,7 @@ def test_a_result_says_what_limits_hid_from_it() -> None:
     for limit, said in ((1, ""), (2, "; limits hid 10.00% of the rows, which hold 100% of the")):
         client = Client("one", Data(X), filters=[MinClusterSize(limit)])
         start = on_line(1, 60)
-        spec = FitSpec(2, "lloyd", init=start, smallest=limit)
+        spec = fit_of(2, algorithm="lloyd", init=start, smallest=limit)
         result = run_plan(clustering(spec), LocalEngine([client])).value
         assert said in result.reason
         assert ("limits" in result.reason) == (limit > 1)
@@ -709,10 +711,10 @@ def test_rounding_puts_no_cluster_before_another() -> None:
 
 def test_a_given_start_keeps_its_order_and_is_the_only_one() -> None:
     X = on_line(0, 1, 10, 11, 12)
-    given = run_plan(clustering(FitSpec(2, init=on_line(0, 11))), engine(X))
+    given = run_plan(clustering(fit_of(2, init=on_line(0, 11))), engine(X))
     assert_allclose(given.value.state.centers, on_line(0.5, 11))
     assert {step for each in steps(given) for step in each} == {"Lloyd", "Inertia"}
-    chosen = run_plan(clustering(FitSpec(2)), engine(X)).value
+    chosen = run_plan(clustering(fit_of(2)), engine(X)).value
     assert_allclose(chosen.state.centers, on_line(11, 0.5))
 
 

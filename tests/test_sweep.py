@@ -10,7 +10,7 @@ import pytest
 from fedcluster import Client, Data, LocalEngine
 from fedcluster.algorithms import FFCM
 from fedcluster.core import Result, State
-from fedcluster.recipes import FitSpec
+from fedcluster.recipes.specifications import fit_of
 from fedcluster.rounds import EarlyStop, Plan, gather, run_plan
 from fedcluster.selection import Rule
 from fedcluster.selection.sweep import _in_time, box, clustered_by, gaps, select_k_plan, sweep
@@ -65,7 +65,7 @@ def test_without_a_leader_that_ends_first_nobody_is_told() -> None:
 
 def test_moments_are_measured_in_two_rounds() -> None:
     """The second time about the mean, at which an offset costs nothing."""
-    outcome = run_plan(sweep([2, 3], FitSpec(3)), engine())
+    outcome = run_plan(sweep([2, 3], fit_of(3)), engine())
     steps = [step for r in outcome.communication_rounds for step in r.steps]
     assert steps.count("Moments") == 2
     swept = outcome.value
@@ -96,7 +96,7 @@ def test_sites_describe_themselves_once_where_every_start_comes_from_that(
     spec: dict[str, Any], asked: dict[str, int]
 ) -> None:
     """As finely as the largest k needs it; not where algorithms start by themselves."""
-    outcome = run_plan(sweep([4, 2, 3, 3], FitSpec(1, **spec)), engine())
+    outcome = run_plan(sweep([4, 2, 3, 3], fit_of(1, **spec)), engine())
     assert list(outcome.value.results) == [2, 3, 4]
     steps = [step for r in outcome.communication_rounds[:1] for step in r.steps]
     for name, n in asked.items():
@@ -120,14 +120,14 @@ def test_fuzzy_indices_cluster_by_the_papers_program() -> None:
 
 
 def test_the_gap_is_that_of_the_within_sums_in_the_rows_box_or_the_given_one() -> None:
-    plan = select_k_plan([2, 3], FitSpec(1, seed=4), Rule("vote"))
+    plan = select_k_plan([2, 3], fit_of(1, seed=4), Rule("vote"))
     own = run_plan(plan, engine()).value
     within = {k: scores["within"] for k, scores in own.table.items()}
     expected = gaps(within, 36, box(ROWS.mean(axis=0), ROWS.var(axis=0)), seed=4)
     for k, scores in own.table.items():
         assert (scores["gap"], scores["gap-error"]) == pytest.approx(expected[k], rel=1e-9)
     bounds = np.array([-20.0]), np.array([20.0])
-    wide = run_plan(select_k_plan([2, 3], FitSpec(1, seed=4), Rule("gap", bounds=bounds)), engine())
+    wide = run_plan(select_k_plan([2, 3], fit_of(1, seed=4), Rule("gap", bounds=bounds)), engine())
     expected = gaps(within, 36, (np.full(2, -20.0), np.full(2, 20.0)), seed=4)
     assert wide.value.table[3]["gap"] == pytest.approx(expected[3][0], rel=1e-9)
     assert wide.value.rule == "gap"

@@ -15,7 +15,7 @@ from federations import PATIENCE, RunningFederation, federation, read_json
 from flares import RunningFlare, flare, written
 from typer.testing import CliRunner
 
-from fedcluster.jobs import Evaluate, Fit, Job, SelectK
+from fedcluster.jobs import Evaluate, Fit, Job, SelectK, fit_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.recipes.specifications import RunOptions
@@ -37,21 +37,24 @@ ROWS = {
 }
 PREPARED = PreprocessingSpec(missing="mean")
 KINDS: dict[str, tuple[Job, list[object]]] = {
-    "default": (Fit(3), []),
-    "prepared": (Fit(3, prepare=PREPARED), []),
-    "sums only": (Fit(3, sums_only=True), ["--set", "fit.sums_only=true"]),
-    "lloyd": (Fit(3, algorithm="lloyd", init="summaries"), ["--set", "fit.init=summaries"]),
-    "fkm": (Fit(3, algorithm="fkm"), ["--algorithm", "fkm"]),
-    "kfed": (Fit(3, algorithm="kfed"), ["--algorithm", "kfed"]),
+    "default": (fit_of(3), []),
+    "prepared": (fit_of(3, prepare=PREPARED), []),
+    "sums only": (fit_of(3, sums_only=True), ["--set", "fit.sums_only=true"]),
+    "lloyd": (fit_of(3, algorithm="lloyd", init="summaries"), ["--set", "fit.init=summaries"]),
+    "fkm": (fit_of(3, algorithm="fkm"), ["--algorithm", "fkm"]),
+    "kfed": (fit_of(3, algorithm="kfed"), ["--algorithm", "kfed"]),
     "fedavg": (
-        Fit(3, algorithm="fedavg", max_iter=20),
+        fit_of(3, algorithm="fedavg", max_iter=20),
         ["--algorithm", "fedavg", "--set", "fit.max_iter=20"],
     ),
-    "fuzzy": (Fit(3, m=2.0), ["--set", "fit.m=2"]),
-    "ffcm": (Fit(3, m=2.0, algorithm="ffcm"), ["--set", "fit.m=2", "--algorithm", "ffcm"]),
-    "mixture": (Fit(3, model="mixture", n_init=2), ["--model", "mixture", "--set", "fit.n_init=2"]),
-    "trimmed": (Fit(3, trim=0.1), ["--trim", 0.1]),
-    "cosine": (Fit(3, metric="cosine"), ["--metric", "cosine"]),
+    "fuzzy": (fit_of(3, m=2.0), ["--set", "fit.m=2"]),
+    "ffcm": (fit_of(3, m=2.0, algorithm="ffcm"), ["--set", "fit.m=2", "--algorithm", "ffcm"]),
+    "mixture": (
+        fit_of(3, model="mixture", n_init=2),
+        ["--model", "mixture", "--set", "fit.n_init=2"],
+    ),
+    "trimmed": (fit_of(3, trim=0.1), ["--trim", 0.1]),
+    "cosine": (fit_of(3, metric="cosine"), ["--metric", "cosine"]),
     "select": (SelectK(k_max=4, prepare=PREPARED), ["--k-max", 4]),
 }
 """Jobs, and the options of the command that does the same on one machine."""

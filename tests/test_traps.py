@@ -17,7 +17,7 @@ from fedcluster import Client, LocalEngine
 from fedcluster.core import Column, Data
 from fedcluster.errors import InputError
 from fedcluster.frames.columns import NumberSample, SourceSummary
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec
@@ -511,7 +511,7 @@ def test_over_a_network_the_same_is_said_from_sums_alone() -> None:
         X = np.column_stack([rng.normal(138, 18, 300) * factor, crp, rng.integers(2, size=300)])
         own = (*columns[:2], Column("sex", "text", tuple(levels)))
         clients.append(Client(site, Data(X, columns=own), protection=Groups()))
-    report = execute(Fit(2, prepare=PreprocessingSpec()), LocalEngine(clients))
+    report = execute(fit_of(2, prepare=PreprocessingSpec()), LocalEngine(clients))
     tail, unit, spelling = sorted(report.fit_report.warnings, key=len, reverse=True)
     assert "say --set sites.c.factors.crp=10, or what its own units differ by" in tail
     assert unit.endswith("say --set sites.c.factors.sbp=10")

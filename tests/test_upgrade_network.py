@@ -13,7 +13,7 @@ from installed import installed
 
 from fedcluster import __version__
 from fedcluster.engines.wire import PROTOCOL
-from fedcluster.jobs import Fit
+from fedcluster.jobs import fit_of
 from fedcluster_app.coordinator.backup import restore
 from fedcluster_app.coordinator.folder import Federation
 from fedcluster_app.coordinator.runs import runs
@@ -102,7 +102,7 @@ class Upgrades:
 
 def check(seed: int, out: Path) -> None:
     """A result has the bits of the same fit in one process of this version."""
-    job = Fit(3, algorithm="lloyd", init="summaries", tol=0, max_iter=ROUNDS, seed=seed)
+    job = fit_of(3, algorithm="lloyd", init="summaries", tol=0, max_iter=ROUNDS, seed=seed)
     expected = in_one_process(job, ROWS)[1].state.centers
     assert np.array(read_json(out / "model.json")["centers"]).tobytes() == expected.tobytes()
 

@@ -25,7 +25,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import digest, write_tasks
 from fedcluster.errors import InputError
-from fedcluster.jobs import Fit, SelectK, execute
+from fedcluster.jobs import SelectK, execute, fit_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Grouping, Groups
 from fedcluster_app.site.file import SiteFile
@@ -141,7 +141,7 @@ def test_a_fit_has_the_bits_of_a_fit_in_one_process(seed) -> None:
     plain = {"options": {"prepare": None}} if seed else {}
     result = network("fit", n_clusters=5, columns=list(CLUSTERED), seed=seed, **plain)
     prepare = None if seed else PreprocessingSpec()
-    known = execute(Fit(5, seed=seed, prepare=prepare), local(network.means), columns=CLUSTERED)
+    known = execute(fit_of(5, seed=seed, prepare=prepare), local(network.means), columns=CLUSTERED)
     model = result["files"]["model.json"]
     np.testing.assert_array_equal(model["centers"], known.outcome.value.state.centers)
     assert result["exchanges"] <= (6 if seed else 4)  # the second has more rounds of Lloyd

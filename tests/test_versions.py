@@ -20,7 +20,7 @@ from fedcluster.core import Task
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
 from fedcluster.frames import WarehouseSource
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster_app.cli import app
 from fedcluster_app.report.job_files import write_job
 from fedcluster_app.site.file import SiteFile
@@ -132,7 +132,7 @@ def test_rows_of_a_database_are_labelled_by_a_model_of_the_same_rows_only(databa
         engine = RemoteEngine(ByHand(turns.reply), ["north"])
         engine.name_job("study")
         engine.choose(["x", "y"])
-        report = execute(Fit(2), engine, columns=["x", "y"])
+        report = execute(fit_of(2), engine, columns=["x", "y"])
         if changed:
             database.change("DELETE FROM stays WHERE rowid < 9", "UPDATE stays SET entered = 3")
         write_job(folder, report)

@@ -7,7 +7,7 @@ makes a test fail.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
 from typing import Any
@@ -16,8 +16,9 @@ import numpy as np
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import State
-from fedcluster.jobs import Evaluate, Fit, Profile, SelectK
+from fedcluster.jobs import Evaluate, Profile, SelectK, fit_of
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.recipes.specifications import WORDS
 from fedcluster.selection import Rule
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.tables.plugins import load_plugins
@@ -137,8 +138,8 @@ PROFILE: Factors = {
     "seed": named(0, 7),
 }
 
-JOBS: Mapping[str, tuple[type[Any], Factors]] = {
-    "fit": (Fit, FIT),
+JOBS: Mapping[str, tuple[Callable[..., Any], Factors]] = {
+    "fit": (fit_of, FIT),
     "select-k": (SelectK, SELECT_K),
     "evaluate": (Evaluate, EVALUATE),
     "profile": (Profile, PROFILE),
@@ -367,8 +368,11 @@ def undeclared() -> dict[str, Sequence[str]]:
     """Fields without values here, and values of fields that there are not."""
     declared = {name: (kind, set(own)) for name, (kind, own) in JOBS.items()}
     declared["site"] = (SiteFile, {*SITE, *NOT_DRAWN})
-    return {
-        name: sorted({each.name for each in fields(kind)} ^ own)
-        for name, (kind, own) in declared.items()
-        if {each.name for each in fields(kind)} ^ own
-    }
+    found = {name: names_of(kind) ^ own for name, (kind, own) in declared.items()}
+    return {name: sorted(names) for name, names in found.items() if names}
+
+
+def names_of(kind: Any) -> set[str]:
+    """The parameters of a job, or the fields of a record."""
+    known: Any = kind
+    return {*WORDS} if kind is fit_of else {each.name for each in fields(known)}

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,13 +21,16 @@ from typer.testing import CliRunner
 
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
 from fedcluster.algorithms import Lloyd
+from fedcluster.errors import InputError
+from fedcluster.jobs import Fit, fit_of
 from fedcluster.model import Model
 from fedcluster.privacy import Groups
+from fedcluster.recipes.specifications import WORDS
 from fedcluster.texts.words import dotted, in_toml
 from fedcluster_app.cli import app
 from fedcluster_app.cli._options import OPTIONS, key_of, named
 from pairs.factors import COMMANDS, FILES, JOBS, PLUGIN, defaults, factors_of, with_needs
-from pairs.worlds import ADDRESSES, World, job_of
+from pairs.worlds import ADDRESSES, World, job_of, words_of
 
 
 @dataclass
@@ -81,7 +85,7 @@ def speechless(world: World, job: Any) -> str:
     by_name = world.c["prepare"] in ("median", "ignore", "pca") or world.c["bounds"] == "mapping"
     if nameless and by_name:
         return "names of columns"
-    if getattr(getattr(job, "resolved", job), "model", "") == "auto":
+    if getattr(job, "model", "") == "auto":
         return "what was judged, whatever its shape"
     return _unsaid(world, set(estimator_of(job)().get_params()) | _RENAMED)
 
@@ -101,11 +105,16 @@ def unspoken(job_name: str) -> set[frozenset[tuple[str, str]]]:
     pairs = product([("way", way) for way in factors["way"] if way != "none"], values)
     some = {pair: ({**usual, **dict(pair)}, with_needs(job_name, *pair)) for pair in pairs}
     worlds = {pair: [World(job_name, c, {}) for c in each] for pair, each in some.items()}
-    return {
-        frozenset(pair)
-        for pair, each in worlds.items()
-        if all(speechless(world, job_of(world)) for world in each)
-    }
+    return {frozenset(pair) for pair, each in worlds.items() if all(map(_says_nothing, each))}
+
+
+def _says_nothing(world: World) -> str:
+    """What of a combination its way has no words for, be it refused or not."""
+    try:
+        job = job_of(world)
+    except InputError:
+        job = SimpleNamespace(**words_of(world))
+    return speechless(world, job)
 
 
 def _differs(world: World, name: str) -> bool:
@@ -114,8 +123,9 @@ def _differs(world: World, name: str) -> bool:
 
 def _options(world: World) -> set[str]:
     """The fields of a job that the command line has as options."""
-    kind, _ = JOBS[world.job_name]
-    own = {each.name for each in fields(kind) if each.metadata} | {"prepare"}
+    kind: Any = JOBS[world.job_name][0]
+    every = WORDS.values() if kind is fit_of else fields(kind)
+    own = {each.name for each in every if each.metadata} | {"prepare"}
     if world.job_name == "select-k":
         return own | {"bounds", "pick"}
     if world.job_name == "fit":
@@ -325,8 +335,8 @@ def chosen_of(world: World, job: Any) -> list[str]:
 def of_job(world: World, job: Any) -> list[str]:
     """The options of a job."""
     said: list[str] = []
-    for each in fields(job):
-        value = getattr(job, each.name)
+    for each in WORDS.values() if isinstance(job, Fit) else fields(job):
+        value = getattr(job, each.name, each.default)
         if not each.metadata or value == each.default:
             continue
         option = next(iter(each.metadata["flags"]), named(each.name))

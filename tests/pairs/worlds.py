@@ -28,7 +28,7 @@ from fedcluster.engines.client import Client
 from fedcluster.frames.cells import affine
 from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles
-from fedcluster.jobs import Fit, JobReport, execute, model_of, preprocessing_of
+from fedcluster.jobs import Fit, JobReport, execute, fit_of, model_of, preprocessing_of
 from fedcluster.model import Model
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
@@ -551,7 +551,12 @@ MAKERS: Mapping[str, Callable[[World, Any], Any]] = {
 
 def job_of(world: World) -> Any:
     """The job of a combination."""
-    kind, factors = JOBS[world.job_name]
+    return JOBS[world.job_name][0](**words_of(world))
+
+
+def words_of(world: World) -> dict[str, Any]:
+    """The parameters of a job, which may be of different kinds."""
+    factors = JOBS[world.job_name][1]
     given = {name: factors[name][world.c[name]] for name in factors}
     if given.get("max_iter") == USUAL and _goes_on(given):
         given["max_iter"] = ENOUGH
@@ -561,7 +566,7 @@ def job_of(world: World) -> Any:
         given |= {name: for_width(given[name], world) for name in ("init", "start", "means")}
     for key in {"model", "beside"} & given.keys() if world.job_name != "fit" else ():
         given[key] = given[key] and model(given[key])
-    return kind(**given)
+    return given
 
 
 USUAL, ENOUGH = 300, 20
@@ -606,13 +611,13 @@ def model(name: str) -> Model:
     whole = {key: next(iter(values)) for key, values in factors_of("fit").items()}
     world = World("fit", whole, frames(whole, seed=9))
     jobs = {
-        "plain": Fit(3),
-        "prepared": Fit(3, prepare=PreprocessingSpec(missing="mean")),
-        "fuzzy": Fit(3, m=2.0),
-        "mixture": Fit(3, model="mixture"),
-        "trimmed": Fit(3, trim=0.1),
-        "ignoring": Fit(3, prepare=PreprocessingSpec(missing="ignore")),
-        "cosine": Fit(3, metric="cosine", prepare=PreprocessingSpec(missing="mean")),
+        "plain": fit_of(3),
+        "prepared": fit_of(3, prepare=PreprocessingSpec(missing="mean")),
+        "fuzzy": fit_of(3, m=2.0),
+        "mixture": fit_of(3, model="mixture"),
+        "trimmed": fit_of(3, trim=0.1),
+        "ignoring": fit_of(3, prepare=PreprocessingSpec(missing="ignore")),
+        "cosine": fit_of(3, metric="cosine", prepare=PreprocessingSpec(missing="mean")),
     }
     job = jobs[name]
     return model_of(execute(job, one_by_one(world, job), columns=world.values))

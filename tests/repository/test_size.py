@@ -26,15 +26,15 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_011,
-    "lines of the application": 21_003,
+    "lines of the library": 26_149,
+    "lines of the application": 21_010,
     "modules": 257,
-    "functions": 4325,
+    "functions": 4334,
     "constants": 273,
     "commands": 60,
     "options": 242,
     "options of fit": 25,
-    "refused combinations": 110,
+    "refused combinations": 49,
     "words of the pages to read": 34_648,
 }
 

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import count, pairwise
 from numbers import Integral
@@ -50,7 +50,7 @@ from fedcluster.frames.inputs import (
 )
 from fedcluster.frames.reader import ColumnRoles, check_no_total, each_site
 from fedcluster.frames.rows import batches, chunks_of
-from fedcluster.jobs import Fit, JobReport, execute, limits_of, procedure_of, tried
+from fedcluster.jobs import Fit, JobReport, execute, fit_of, limits_of, procedure_of, tried
 from fedcluster.jobs.doubts import (
     far_line,
     few_clusters_line,
@@ -77,6 +77,7 @@ from fedcluster.preprocessing.screening import Screening, screened
 from fedcluster.preprocessing.spec import MOST_CATEGORIES
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
+from fedcluster.recipes.specifications import WORDS, in_python
 from fedcluster.rounds import CommunicationRound
 from fedcluster.selection import Rule
 
@@ -390,7 +391,7 @@ def checked_algorithm(algorithm: Any, n_clusters: Any, names: Collection[str]) -
         raise ValueError(f"algorithm is the class {name}; give an object of it, as in {name}()")
     check_step(algorithm, Algorithm)
     if getattr(algorithm, "n_clusters", n_clusters) != n_clusters:
-        raise refused("algorithm-clusters", n_clusters=n_clusters, algorithm=algorithm)
+        raise refused("algorithm-other", option="n_clusters", value=n_clusters, algorithm=algorithm)
     return algorithm
 
 
@@ -403,10 +404,6 @@ def checked_init(init: Any, n_clusters: Any) -> Any:
     if not isinstance(n_clusters, Integral):
         raise refused("choice-start", option="init", n_clusters=n_clusters)
     return check_array(init, dtype=np.float64)
-
-
-JOB = frozenset(each.name for each in fields(Fit))
-"""The parameters of an estimator that are also those of a job."""
 
 
 @dataclass(eq=False, repr=False)
@@ -628,16 +625,23 @@ class Federated(Fitted):
             "init": checked_init(self.init, self._k),
             "seed": seed if isinstance(seed, Integral) else check_random_state(seed),
             "n_init": None if self.n_init == "auto" else self.n_init,
-            "model": "k-means",
             "prepare": _as_read(wanted(self.prepare), roles),
             "rule": self.rule
             if isinstance(self.rule, Rule)
             else Rule(one_of("rule", self.rule, RULES)),
         }
         parameters = {
-            name: value for name, value in self.get_params(deep=False).items() if name in JOB
+            name: value for name, value in self.get_params(deep=False).items() if name in WORDS
         }
-        return Fit(**{**parameters, **checked})
+        return fit_of(spelled=self._spelled, **{**parameters, **checked, **self._of_kind()})
+
+    def _of_kind(self) -> dict[str, Any]:
+        """Return the parameters of a job that the kind of estimator determines."""
+        return {"model": "k-means"}
+
+    def _spelled(self, name: str, value: Any) -> str:
+        """Return a parameter as a user writes it; "" if the kind of estimator means it."""
+        return in_python(name, value).replace("n_clusters", self._counted)
 
     def _algorithm(self) -> Any:
         """Return the algorithm after checking it: a name or an object."""

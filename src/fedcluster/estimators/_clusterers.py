@@ -369,8 +369,11 @@ class FederatedFuzzyCMeans(ClusterMixin, Federated):
             raise ValueError(f"the fuzzifier m must be above 1, not {self.m}")
         own = getattr(self.algorithm, "m", self.m)
         if own != self.m:
-            raise refused("algorithm-fuzzifier", m=self.m, algorithm=self.algorithm)
+            raise refused("algorithm-other", option="m", value=self.m, algorithm=self.algorithm)
         return super()._algorithm()
+
+    def _spelled(self, name: str, value: Any) -> str:
+        return "" if name == "m" else super()._spelled(name, value)
 
 
 def select_k(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from math import log
 from numbers import Integral
 from typing import Any, Literal
@@ -18,8 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 from fedcluster.algorithms import GaussianMixture, MergedMixture
 from fedcluster.core import Floats, Labels, Result, Rows, State
 from fedcluster.estimators._base import Federated, one_of
-from fedcluster.frames.reader import ColumnRoles
-from fedcluster.jobs import Fit
 from fedcluster.metrics.gaussians import components_of, log_likelihoods, seen
 from fedcluster.options.choices import COVARIANCES, Covariance
 from fedcluster.options.refusals import refused
@@ -255,15 +253,18 @@ class FederatedGaussianMixture(DensityMixin, Federated):
         noise = int(self._mixture.log_noise is not None)
         return (own[self.covariance_type] if p else 0) + k * p + k - 1 + noise + levels
 
-    def _job(self, n_rows: float, roles: ColumnRoles | None = None) -> Fit:
-        """Return the parameters, checked against the number of rows."""
+    def _of_kind(self) -> dict[str, Any]:
         one_of("covariance_type", self.covariance_type, COVARIANCES)
         if not self.reg_covar >= 0:
             raise ValueError(f"reg_covar must be at least 0, not {self.reg_covar}")
         if not isinstance(self.noise, bool | np.bool_) and not self.noise > 0:
             raise ValueError(f"noise must be True, False or a volume above 0, not {self.noise}")
-        model = "merged" if self.merge else "mixture"
-        return replace(super()._job(n_rows, roles), model=model, start=self._start())
+        return {"model": "merged" if self.merge else "mixture", "start": self._start()}
+
+    def _spelled(self, name: str, value: Any) -> str:
+        if name == "model":
+            return "merge=True" if self.merge else ""
+        return super()._spelled(name, value)
 
     def _start(self) -> State | None:
         """Return the start, if it was given."""

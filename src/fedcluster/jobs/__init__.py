@@ -20,6 +20,6 @@ from fedcluster.jobs._procedure import JobReport
 from fedcluster.jobs._procedure import clustering_of as clustering_of
 from fedcluster.jobs._procedure import drawn as drawn
 from fedcluster.jobs._procedure import fitted_preprocessing as fitted_preprocessing
-from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
+from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK, fit_of
 
-__all__ = ["Evaluate", "Fit", "JobReport", "Profile", "SelectK", "execute"]
+__all__ = ["Evaluate", "Fit", "JobReport", "Profile", "SelectK", "execute", "fit_of"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -17,24 +17,30 @@ from fedcluster.jobs._kinds import (
 )
 from fedcluster.jobs._procedure import Job, JobReport, Procedure, Stage, Watch, drawn
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
-from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
+from fedcluster.recipes.specifications import (
+    Evaluate,
+    Fit,
+    PrivateFit,
+    Profile,
+    SelectK,
+    fit_of,
+)
 from fedcluster.rounds import Plan
 from fedcluster.selection import Rule
 
-JOBS: Mapping[str, type[Any]] = MappingProxyType(
-    {job.kind: job for job in (Fit, SelectK, Evaluate, Profile)}
+JOBS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {Fit.kind: fit_of, **{job.kind: job for job in (SelectK, Evaluate, Profile)}}
 )
-"""The jobs by their names."""
+"""What makes a job of each name from its parameters."""
 
 PROCEDURES: Mapping[type[Any], type[Procedure]] = MappingProxyType(
     {
-        Fit: FitProcedure,
         SelectK: SelectProcedure,
         Evaluate: EvaluateProcedure,
         Profile: ProfileProcedure,
     }
 )
-"""The procedures of jobs, by kind."""
+"""The procedures of jobs other than fits, by kind."""
 
 
 def execute(
@@ -81,7 +87,7 @@ def execute(
     >>> from fedcluster import Client, Data, LocalEngine
     >>> north = Client("north", Data(np.array([[0.0], [1.0], [2.0]])))
     >>> south = Client("south", Data(np.array([[8.0], [9.0], [10.0]])))
-    >>> report = execute(Fit(2), LocalEngine([north, south]), columns=["age"])
+    >>> report = execute(fit_of(2), LocalEngine([north, south]), columns=["age"])
     >>> report.outcome.value.state.centers.tolist(), len(report.outcome.communication_rounds)
     ([[1.0], [9.0]], 9)
     """
@@ -92,8 +98,10 @@ def execute(
 
 def procedure_of(job: Job) -> Procedure:
     """Return the procedure of a job."""
-    if isinstance(job, Fit) and job.epsilon is not None:
+    if isinstance(job, PrivateFit):
         return PrivateFitProcedure(job)
+    if isinstance(job, Fit):
+        return FitProcedure(job)
     return PROCEDURES[type(job)](job)
 
 
@@ -121,7 +129,7 @@ def steps_of(job: Job) -> tuple[PlannedStep, ...]:
 
     Examples
     --------
-    >>> steps_of(Fit(3))
+    >>> steps_of(fit_of(3))
     (Lloyd(tol=0.0001), Inertia())
     """
     return procedure_of(job).steps()

@@ -70,7 +70,16 @@ from fedcluster.recipes.private import PRIVATE_STEPS, private_clustering
 from fedcluster.recipes.profiling import assigned_rows, crossed, profile_steps, profiles_of
 from fedcluster.recipes.robust import Influence, Listener, influences
 from fedcluster.recipes.scores import evaluation_steps, objective_value
-from fedcluster.recipes.specifications import MOST_CLUSTERS, Fit, SelectK, rows_of, smallest_of
+from fedcluster.recipes.specifications import (
+    MOST_CLUSTERS,
+    WORDS,
+    Fit,
+    PrivateFit,
+    SelectK,
+    fit_of,
+    rows_of,
+    smallest_of,
+)
 from fedcluster.rounds import Plan, gather, run_plan, with_preprocessing
 from fedcluster.selection import Rule
 from fedcluster.selection.sweep import JUDGING, clustered_by, select_k_plan
@@ -145,7 +154,7 @@ class Clustering(Procedure):
         if ks is not None and self._by_likelihood:
             yield from JUDGING
         elif ks is not None:
-            yield from clustering_steps(replace(fit, n_clusters=k, model="k-means"))
+            yield from clustering_steps(replace(fit, n_clusters=k).cells())
             yield from [*evaluation_steps(fit.m), Moments]
         if fit.model != "merged":
             yield from clustering_steps(replace(fit, n_clusters=k))
@@ -186,7 +195,6 @@ class FitProcedure(Clustering):
     """Procedure of a fit."""
 
     def __init__(self, job: Fit) -> None:
-        job = job.resolved
         super().__init__(job)
         self.fit, self.auto, self.faults = job, isinstance(job.n_clusters, str), job.robust
 
@@ -279,7 +287,9 @@ class FitProcedure(Clustering):
 class PrivateFitProcedure(FitProcedure):
     """Procedure of a fit under a privacy budget."""
 
-    def __init__(self, job: Fit) -> None:
+    fit: PrivateFit
+
+    def __init__(self, job: PrivateFit) -> None:
         super().__init__(job)
         self.rows_per_person = job.group_size
 
@@ -330,7 +340,7 @@ class PrivateFitProcedure(FitProcedure):
         return JobReport(self.fit, outcome, tuple(columns), sites, box, privacy=accounted.spent)
 
 
-SHARED = {each.name for each in fields(SelectK)} & {each.name for each in fields(Fit)}
+SHARED = {each.name for each in fields(SelectK)} & WORDS.keys()
 """The parameters that a choice of k and its clusterings have in common."""
 
 
@@ -344,7 +354,7 @@ class SelectProcedure(Clustering):
         parameters = {name: getattr(job, name) for name in SHARED - {"rule", "bounds"}}
         parameters |= clustered_by(job.rule, job.m, job.averaging)
         parameters["rule"] = Rule(job.rule, job.pick, sides)  # type: ignore[arg-type]
-        self.fit = Fit(range(job.k_min, job.k_last + 1), **parameters).resolved
+        self.fit = fit_of(range(job.k_min, job.k_last + 1), **parameters)
 
     def check(self, sites: Sequence[SiteInfo] = ()) -> None:
         """Raise an error for a choice that is not possible, in general or for these sites."""

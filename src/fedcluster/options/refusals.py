@@ -96,10 +96,10 @@ def refused(key: str, *, command: bool = False, **values: Any) -> RefusedError:
 
     Examples
     --------
-    >>> refused("trim-algorithm", trim=0.1, algorithm="fkm")
-    RefusedError("trim=0.1 does not go with algorithm 'fkm': leave it out")
-    >>> refused("choice-trim").refusal.options
-    ('trim', 'n_clusters, -k')
+    >>> refused("choice-averaging")
+    RefusedError("averaging is for rule='fuzzy-db' alone: leave it out")
+    >>> refused("choice-averaging").refusal.options
+    ('averaging', 'rule')
     """
     row = table()[key]
     template = row.command if command and row.command else row.line

@@ -113,7 +113,9 @@ class PreprocessingSpec:
                 f"categories must be 'auto', 'none' or a list of columns, not {self.categories!r}"
             )
         if self.missing == "ignore" and (self.pca is not None or self.unit):
-            raise refused("missing-unit" if self.pca is None else "missing-pca")
+            raise refused(
+                "missing-whole", what="principal components" if self.pca else "rows of length 1"
+            )
         self._check_then()
         if self.pca is not None and self.pca < 1:
             raise ValueError(f"pca must be at least 1, not {self.pca}")

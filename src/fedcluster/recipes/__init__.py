@@ -15,14 +15,14 @@ if TYPE_CHECKING:
     from fedcluster.recipes._mixtures import mixture
     from fedcluster.recipes.fit import clustering
     from fedcluster.recipes.scores import evaluation
-    from fedcluster.recipes.specifications import FitSpec
+    from fedcluster.recipes.specifications import Fit
 
-__all__ = ["FitSpec", "clustering", "evaluation", "mixture"]
+__all__ = ["Fit", "clustering", "evaluation", "mixture"]
 
 __getattr__ = names_from(  # the help of the command line needs parameters and nothing else
     __name__,
     {
-        "FitSpec": "specifications",
+        "Fit": "specifications",
         "clustering": "fit",
         "evaluation": "scores",
         "mixture": "_mixtures",

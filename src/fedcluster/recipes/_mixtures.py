@@ -68,7 +68,7 @@ from fedcluster.recipes.fit import (
     drawn_starts,
     from_leaves,
 )
-from fedcluster.recipes.specifications import FitSpec
+from fedcluster.recipes.specifications import Fit
 from fedcluster.rounds import Plan, gather, reason
 
 FIRST = {4: 40, 8: 16}
@@ -347,14 +347,14 @@ SETTLING = 0.1
 """Share of ``tol`` at which a run of several has converged: they differ by less than ``tol``."""
 
 
-def mixture(spec: FitSpec, preprocessor: RowTransform | None = None) -> Plan[Result]:
+def mixture(spec: Fit, preprocessor: RowTransform | None = None) -> Plan[Result]:
     """Plan the fit of a mixture of normal distributions.
 
     Components are in canonical order, unless the start was given.
 
     Parameters
     ----------
-    spec : FitSpec
+    spec : Fit
         The specification: ``covariance_type``, ``reg_covar``, ``noise`` and the start.
     preprocessor : Preprocessor, optional
         The preparation of the rows, which shows which columns are levels of texts.
@@ -378,7 +378,7 @@ def mixture(spec: FitSpec, preprocessor: RowTransform | None = None) -> Plan[Res
 
 
 def _best(
-    step: GaussianMixture, begun: Sequence[State], means: State, spec: FitSpec, many: bool
+    step: GaussianMixture, begun: Sequence[State], means: State, spec: Fit, many: bool
 ) -> Plan[Result]:
     """Plan the best mixture from the starts.
 
@@ -395,14 +395,14 @@ def _best(
     return runs[0]  # the best, also where all settled before one was chosen
 
 
-def _starts(spec: FitSpec) -> Plan[tuple[list[State], tuple[Iteration, ...], State]]:
+def _starts(spec: Fit) -> Plan[tuple[list[State], tuple[Iteration, ...], State]]:
     """Plan the starts: the best of k-means, and drawn ones, each after some rounds of k-means.
 
     Returns the starts, the rounds that they took, and the means that describe all rows, if any.
     """
     if spec.start is not None or isinstance(spec.init, np.ndarray):
         return [spec.start or State.at(spec.init)], (), State()
-    clusters = replace(spec, model="k-means", algorithm="auto", n_init=None, tol=1e-4)
+    clusters = spec.cells(algorithm="auto", n_init=None, tol=1e-4)
     history: tuple[Iteration, ...] = ()
     seeds, means = list[State](), State()
     if (step := description_step(clusters)) is not None:
@@ -420,7 +420,7 @@ def _starts(spec: FitSpec) -> Plan[tuple[list[State], tuple[Iteration, ...], Sta
     return starts, history + asked + refined[0][0].history, means
 
 
-def _seeds(means: State, spec: FitSpec) -> list[State]:
+def _seeds(means: State, spec: Fit) -> list[State]:
     """Return starts that k-means++ draws from the means."""
     rng = stream(spec.seed, 2_000_000)
     k, n = spec.n_clusters, 0 if spec.n_init else N_DRAWN
@@ -432,7 +432,7 @@ def _seeds(means: State, spec: FitSpec) -> list[State]:
 
 
 def _from_leaves(
-    step: GaussianMixture, spec: FitSpec, preprocessor: RowTransform | None, many: bool
+    step: GaussianMixture, spec: Fit, preprocessor: RowTransform | None, many: bool
 ) -> Plan[tuple[GaussianMixture, list[State], State]]:
     """Plan the starts that leaves give; return the step, the starts, and the leaves' means."""
     step, rows = yield from _described(step, spec, preprocessor)
@@ -448,7 +448,7 @@ def _from_leaves(
 
 
 def _described(
-    step: GaussianMixture, spec: FitSpec, preprocessor: RowTransform | None
+    step: GaussianMixture, spec: Fit, preprocessor: RowTransform | None
 ) -> Plan[tuple[GaussianMixture, LeafRows]]:
     """Plan the description of the rows by leaves of two rows or more, at least one for each k."""
     told = yield from ColumnMoments.unknown()
@@ -546,9 +546,7 @@ def text_columns(preprocessor: RowTransform | None, d: int) -> Floats:
     return np.array(texts)
 
 
-def _log_noise(
-    step: GaussianMixture, spec: FitSpec, start: State, texts: Floats
-) -> Plan[float | None]:
+def _log_noise(step: GaussianMixture, spec: Fit, start: State, texts: Floats) -> Plan[float | None]:
     """Plan the log density of noise, if any: -log V, V being given or of a box fitted to the rows.
 
     A box with sides a has the variances a^2 / 12, so V^2 = 12^p |S|.

@@ -23,7 +23,7 @@ from fedcluster.kernels import nearest
 from fedcluster.metrics.moments import add_by_cluster
 from fedcluster.recipes._search import race
 from fedcluster.recipes._seeds import places_by_rise
-from fedcluster.recipes.specifications import FitSpec
+from fedcluster.recipes.specifications import Fit
 from fedcluster.rounds import Plan, reason, server_update
 
 N_SEEDS = 16
@@ -41,10 +41,10 @@ MOST_SEARCHED = 60
 RESTARTS, STEPS = 5, 50
 """Number of fits to the description per start, and of the steps of each."""
 
-Fit = tuple[float, Floats, Floats]
+Trimmed = tuple[float, Floats, Floats]
 
 
-def trimmed_run(algorithm: TrimmedLloyd, starts: Sequence[State], spec: FitSpec) -> Plan[Result]:
+def trimmed_run(algorithm: TrimmedLloyd, starts: Sequence[State], spec: Fit) -> Plan[Result]:
     """Plan a trimmed k-means from many starts, to a fixed point with an exact radius.
 
     Parameters
@@ -53,7 +53,7 @@ def trimmed_run(algorithm: TrimmedLloyd, starts: Sequence[State], spec: FitSpec)
         The algorithm, with the share to trim and the tolerance.
     starts : sequence of State
         The starts.
-    spec : FitSpec
+    spec : Fit
         The seed and the largest number of rounds.
     """
     raced = min(spec.max_iter, MOST_RACED)
@@ -127,7 +127,7 @@ def trimmed_seeds(
     return [State(centers, sizes, round=state.round) for _, centers, sizes in distinct[:n_seeds]]
 
 
-def _fit(points: Floats, weights: Floats, k: int, trim: float, rng: Generator) -> Fit:
+def _fit(points: Floats, weights: Floats, k: int, trim: float, rng: Generator) -> Trimmed:
     """Return a trimmed k-means of weighted points: its error, centres (k, d) and weights (k,)."""
     centers = _seeds(points, weights, k, trim, rng)
     for _ in range(STEPS):

@@ -18,7 +18,7 @@ from fedcluster.model.stability import Stability, jaccards
 from fedcluster.recipes._search import race
 from fedcluster.recipes._trimming import trimmed_seeds
 from fedcluster.recipes.fit import algorithm_of, clustering, description, description_step
-from fedcluster.recipes.specifications import FitSpec
+from fedcluster.recipes.specifications import Fit
 from fedcluster.rounds import EarlyStop, Plan, each_task
 
 REPLICATES = 20
@@ -85,14 +85,14 @@ def draws(n: int, seed: int) -> list[int]:
     return seeds
 
 
-def replicated(job: FitSpec, n_clusters: int) -> Any:
+def replicated(job: Fit, n_clusters: int) -> Any:
     """Return the specification of a replicate: one start, found anew, and few rounds."""
     start = "auto" if isinstance(job.init, np.ndarray) else job.init
     steps = min(job.max_iter, MOST_STEPS)
     return replace(job, n_clusters=n_clusters, init=start, n_init=1, max_iter=steps)
 
 
-def replicate(job: FitSpec, seed: int) -> Plan[Result]:
+def replicate(job: Fit, seed: int) -> Plan[Result]:
     """Plan a clustering from a start that is found anew, the best of several among the means.
 
     A single start would measure how often the search fails, not whether the clusters are real.

@@ -10,17 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import fields
 from math import floor, log10
-from numbers import Integral, Number
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from fedcluster.algorithms import FKM, KFed, SiteSummaries
 from fedcluster.core import Algorithm, SiteInfo, Step
-from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, FUZZY_RULES
 from fedcluster.options.refusals import refused, table
 from fedcluster.privacy.budget import Budget
-from fedcluster.recipes.specifications import FitSpec, distinct_limits
+from fedcluster.recipes.specifications import Fit, distinct_limits
 
 Sites = Sequence[SiteInfo]
 Condition = Callable[[Any, Sites], object]
@@ -29,7 +28,7 @@ this is the option concerned; if it returns a mapping, this fills further values
 message."""
 
 
-def _chooses(fit: FitSpec, _sites: Sites) -> bool:
+def _chooses(fit: Fit, _sites: Sites) -> bool:
     return not isinstance(fit.n_clusters, Integral)
 
 
@@ -37,38 +36,15 @@ def _is_private(job: Any, _sites: Sites) -> bool:
     return getattr(job, "epsilon", None) is not None
 
 
-def _named_beyond(*names: str) -> Condition:
-    """Return a condition: the algorithm has a name that is neither one of these nor dotted."""
-    return lambda fit, _: (
-        isinstance(fit.algorithm, str) and "." not in fit.algorithm and fit.algorithm not in names
-    )
-
-
 def _init_is(*names: str) -> Condition:
     """Return a condition: the start is requested by one of these names."""
     return lambda fit, _: isinstance(fit.init, str) and fit.init in names
 
 
-def _centers_given(fit: FitSpec, _sites: Sites) -> str:
+def _centers_given(fit: Fit, _sites: Sites) -> str:
     """Return the option by which the start is given as centres; "" if it is not."""
     means = "means_init" if fit.start is not None else ""
     return "init" if isinstance(fit.init, np.ndarray) else means
-
-
-def _first_set(*names: str) -> Condition:
-    """Return a condition: the first of these options whose value is not its default."""
-
-    def first(fit: FitSpec, _sites: Sites) -> str:
-        defaults = {each.name: each.default for each in fields(fit)}
-        some = (name for name in names if name in defaults)
-        return next((n for n in some if not _is(getattr(fit, n), defaults[n])), "")
-
-    return first
-
-
-def _is(value: Any, default: Any) -> bool:
-    """Return whether an option has its default value; an array never has."""
-    return value is default or (isinstance(value, str | Number | np.generic) and value == default)
 
 
 def _of_rule(holds: Callable[[Any], object]) -> Condition:
@@ -81,10 +57,11 @@ def _of_rule(holds: Callable[[Any], object]) -> Condition:
     return condition
 
 
-def _few_sites(fit: FitSpec, sites: Sites) -> Mapping[str, int]:
+def _few_sites(fit: Fit, sites: Sites) -> Mapping[str, int]:
     """Return the numbers of sites needed and present, if too few for the possible liars."""
     least = 2 * fit.robust + 1
-    return {"least": least, "n_sites": len(sites)} if 0 < len(sites) < least else {}
+    values = {"robust": fit.robust, "least": least, "n_sites": len(sites)}
+    return values if 0 < len(sites) < least else {}
 
 
 def _overspent(job: Any, sites: Sites) -> Mapping[str, Any]:
@@ -103,6 +80,18 @@ def _overspent(job: Any, sites: Sites) -> Mapping[str, Any]:
     return {"site": name, "left": f"{floor(most / place) * place:.3g}"}
 
 
+def _more_than_sums(job: Any, sites: Sites) -> Mapping[str, str]:
+    """Return what needs more of the sites than sums over all, if no more is told."""
+    secure, fit = any(site.secure for site in sites), isinstance(job, Fit)
+    init = job.init if fit and (secure or job.sums_only) else "auto"
+    needs = {
+        "participation": secure and job.participation < 1,
+        f"robust={getattr(job, 'robust', 0)}": secure and fit and job.robust > 0,
+        f"init={init!r}": not isinstance(init, np.ndarray) and init not in ("auto", "sums"),
+    }
+    return next(({"what": what} for what, needed in needs.items() if needed), {})
+
+
 def _tell(name: str) -> Condition:
     """Return a condition: a site has a limit of this name."""
     return lambda _, sites: any(
@@ -118,71 +107,29 @@ def _tell_why(key: str) -> Condition:
 OF_SITES: Mapping[str, Condition] = {
     "epsilon": _is_private,
     "exact": lambda job, _: not _is_private(job, _),
-    "participation": lambda job, _: job.participation < 1,
     "budget": _tell("PrivacyBudget"),
     "groups": _tell("Groups"),
     "weights": _tell_why("noise-weights"),
     "persons": _tell_why("noise-persons"),
     "unbudgeted": _tell_why("noise-unbudgeted"),
     "overspent": _overspent,
-    "secure": lambda _, sites: any(site.secure for site in sites),
+    "more": _more_than_sums,
 }
 """Conditions on the sites and on jobs of all kinds."""
 
-OF_ALGORITHM: Mapping[str, Condition] = {
-    "participation": OF_SITES["participation"],
-    "trim": lambda fit, _: fit.trim > 0,
-    "mixture": lambda fit, _: fit.model in ("mixture", "merged"),
-    "cosine": lambda fit, _: fit.metric == "cosine",
-    "gaps": lambda fit, _: fit.prepare is not None and fit.prepare.missing == "ignore",
-    "choice": _chooses,
-    "algorithm": lambda fit, _: fit.algorithm not in ("auto", "lloyd"),
-    "named_algorithm": _named_beyond("auto", "lloyd"),
-    "hard_name": _named_beyond(*FUZZY_ALGORITHMS),
-    "fuzzy_name": _named_beyond(*ALGORITHMS),
-    "fuzzy": lambda fit, _: fit.m is not None,
-    "hard": lambda fit, _: fit.m is None,
-    "stability": lambda fit, _: fit.stability,
-}
-"""Conditions on the options that determine the algorithm."""
-
 CONDITIONS: Mapping[str, Condition] = {
     **OF_SITES,
-    **OF_ALGORITHM,
-    "robust": lambda fit, _: fit.robust > 0,
     "few_sites": _few_sites,
     "chunks": lambda _, sites: next(({"site": s.name} for s in sites if s.streams), {}),
-    "pca": lambda fit, _: fit.prepare is not None and fit.prepare.pca is not None,
+    "choice": _chooses,
     "prepare": lambda fit, _: fit.prepare is not None,
-    "profile": lambda fit, _: fit.profile,
-    "sums": lambda fit, _: fit.sums_only or _init_is("sums")(fit, _),
-    "sums_only": lambda fit, _: fit.sums_only,
-    "any_algorithm": lambda fit, _: fit.algorithm != "auto",
-    "one_shot": lambda fit, _: fit.algorithm in ("kfed", "fedavg"),
-    "tol": _first_set("tol"),
-    "rounds": _first_set("tol", "max_iter"),
-    "init": lambda fit, _: not _init_is("auto")(fit, _),
-    "other_init": lambda fit, _: (
-        not isinstance(fit.init, np.ndarray) and fit.init not in ("auto", "sums")
-    ),
     "start": _centers_given,
-    "n_init": lambda fit, _: fit.n_init is not None,
     "n_starts": lambda fit, _: (fit.n_init or 1) > 1,
     "no_bounds": lambda fit, _: fit.bounds is None,
-    "budget_option": _first_set("delta", "group_size", "bounds"),
-    "cells": lambda fit, _: fit.model not in ("mixture", "merged"),
-    "mixture_option": _first_set("covariance_type", "reg_covar", "noise", "start"),
-    "merge": lambda fit, _: fit.model == "merged",
-    "by_component": lambda fit, _: fit.model == "mixture",
-    "reg_covar": _first_set("reg_covar"),
-    "one_k": lambda fit, _: not _chooses(fit, _),
-    "rule": _of_rule(
-        lambda rule: (rule.name, rule.pick) != ("likelihood", "best") or rule.bounds is not None
-    ),
     "elbow": _of_rule(lambda rule: rule.pick == "elbow"),
     "no_curve": _of_rule(lambda rule: rule.name in ("likelihood", "vote")),
-    "fuzzy_rule": _of_rule(lambda rule: rule.name if rule.name in FUZZY_RULES else ""),
     "reference_bounds": _of_rule(lambda rule: rule.bounds is not None),
+    "stability": lambda fit, _: fit.stability,
 }
 """All conditions, by their names in the table (``when``)."""
 
@@ -194,7 +141,7 @@ def check(
 
     Parameters
     ----------
-    job : FitSpec, or a job of a model
+    job : Fit, or a job of a model
         The options; for a choice of k, those of its clusterings.
     sites : iterable of SiteInfo
         The metadata of the sites, if known.
@@ -222,13 +169,13 @@ def check(
 
 
 def check_steps(
-    fit: FitSpec, algorithm: Algorithm, start: Step | None, sites: Iterable[SiteInfo]
+    fit: Fit, algorithm: Algorithm, start: Step | None, sites: Iterable[SiteInfo]
 ) -> None:
     """Raise an error for options that are incompatible with the steps that will be asked.
 
     Parameters
     ----------
-    fit : FitSpec
+    fit : Fit
         The options.
     algorithm : Algorithm
         The clustering algorithm.
@@ -245,8 +192,10 @@ def check_steps(
     step, sites = type(algorithm).__name__, tuple(sites)
     if not algorithm.needs_centers:
         _check_own_start(fit, algorithm, step)
+    if fit.algorithm in ("kfed", "fedavg") and fit.tol != Fit.tol:
+        raise refused("algorithm-option", step=step, option="tol")
     if fit.sums_only and not algorithm.server_additive:
-        raise refused("sums-algorithm", step=step)
+        raise refused("sums-more", what=step)
     check_totals([algorithm, *([] if start is None else [start])], sites)
     if fit.robust and sites and start is not None and not isinstance(start, SiteSummaries):
         raise refused("robust-start", robust=fit.robust, step=type(start).__name__)
@@ -282,16 +231,16 @@ def check_totals(steps: Iterable[Step], sites: Iterable[SiteInfo]) -> None:
         With the message of the combination.
     """
     own = [type(step).__name__ for step in steps if not step.server_additive]
-    if own and OF_SITES["secure"](None, tuple(sites)):
-        raise refused("secure-steps", step=own[0])
+    if own and any(site.secure for site in sites):
+        raise refused("sums-more", what=own[0])
 
 
-def _check_own_start(fit: FitSpec, algorithm: Algorithm, step: str) -> None:
+def _check_own_start(fit: Fit, algorithm: Algorithm, step: str) -> None:
     """Raise an error for options of a start if the algorithm takes none; FKM seeds by name."""
     seeds = isinstance(algorithm, FKM)
     named = not isinstance(fit.init, np.ndarray) or isinstance(algorithm, KFed)
     seeding = ("auto", "k-means++", "random") if seeds else ("auto",)
     if named and not (seeds and callable(fit.init)) and not _init_is(*seeding)(fit, ()):
-        raise refused("algorithm-start", step=step, option="init")
+        raise refused("algorithm-option", step=step, option="init")
     if fit.n_init is not None and not seeds:
-        raise refused("algorithm-start", step=step, option="n_init")
+        raise refused("algorithm-option", step=step, option="n_init")

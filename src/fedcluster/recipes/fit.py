@@ -73,8 +73,7 @@ from fedcluster.recipes._search import HALVING, MANY, SHORT, best_of, race
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.recipes._trimming import N_SEEDS as N_TRIMMED
 from fedcluster.recipes._trimming import trimmed_run, trimmed_seeds
-from fedcluster.recipes.combinations import OF_ALGORITHM, check
-from fedcluster.recipes.specifications import FitSpec
+from fedcluster.recipes.specifications import Fit, FuzzyFit, TrimmedFit
 from fedcluster.rounds import (
     ENOUGH,
     EarlyStop,
@@ -139,7 +138,7 @@ def keeps_sums(algorithm: Algorithm) -> bool:
     return algorithm.client_additive and algorithm.server_additive and not about_means
 
 
-def sampled_run(algorithm: Algorithm, starts: Sequence[State], spec: FitSpec) -> Plan[Result]:
+def sampled_run(algorithm: Algorithm, starts: Sequence[State], spec: Fit) -> Plan[Result]:
     """Plan the best of runs whose rounds ask a sample of the sites, with all at the end.
 
     Parameters
@@ -148,7 +147,7 @@ def sampled_run(algorithm: Algorithm, starts: Sequence[State], spec: FitSpec) ->
         An algorithm that `keeps_sums`, and reports the inertia in its states.
     starts : sequence of State
         The starts.
-    spec : FitSpec
+    spec : Fit
         The fraction of the sites, the seed and the largest number of rounds.
     """
     best, told = yield from _sampled_rounds(algorithm, starts, spec)
@@ -162,7 +161,7 @@ def sampled_run(algorithm: Algorithm, starts: Sequence[State], spec: FitSpec) ->
 
 
 def _sampled_rounds(
-    algorithm: Algorithm, starts: Sequence[State], spec: FitSpec
+    algorithm: Algorithm, starts: Sequence[State], spec: Fit
 ) -> Plan[tuple[Sampled, bool]]:
     """Plan rounds until convergence, the first and last with all sites; say if asked to end."""
     runs = [Sampled(start) for start in starts]
@@ -224,7 +223,7 @@ Seeding = Literal["k-means++", "random"] | Callable[..., Any]
 Description = SiteSummaries | VarianceTree
 
 
-def algorithm_of(spec: FitSpec) -> Algorithm:
+def algorithm_of(spec: Fit) -> Algorithm:
     """Return the algorithm that a specification names or contains.
 
     A user's own algorithm is named by its module and class; its field ``n_clusters``, if it has
@@ -237,24 +236,23 @@ def algorithm_of(spec: FitSpec) -> Algorithm:
 
     Examples
     --------
-    >>> algorithm_of(FitSpec(3, "kfed")) == algorithm_of(FitSpec(3, "fedcluster.algorithms.KFed"))
-    True
+    >>> algorithm_of(TrimmedFit(3, trim=0.1)), algorithm_of(FuzzyFit(3, m=1.5)).m
+    (TrimmedLloyd(trim=0.1, tol=0.0001), 1.5)
     """
-    check(spec, conditions=OF_ALGORITHM)
-    if spec.trim:
+    if isinstance(spec, TrimmedFit):
         return _trimmed(spec)
     if not isinstance(spec.algorithm, str):
         return _checked(spec.algorithm, spec)
     if "." in spec.algorithm:
         return _checked(_imported(spec.algorithm, spec), spec)
-    build = builder(spec.algorithm, fuzzy=spec.m is not None, wish=spec.wish)
+    build = builder(spec.algorithm, fuzzy=isinstance(spec, FuzzyFit), wish=spec.wish)
     built = build(FitParameters(spec.n_clusters, spec.init, spec.n_init, spec.tol, spec.m))
     if isinstance(built, GaussianMixture):
         return replace(built, covariance_type=spec.covariance_type, reg_covar=spec.reg_covar)
     return built
 
 
-def _checked(algorithm: Algorithm, spec: FitSpec) -> Algorithm:
+def _checked(algorithm: Algorithm, spec: Fit) -> Algorithm:
     """Return a user's own algorithm after checking that it supports the options."""
     name = type(algorithm).__name__
     if spec.model == "mixture" and not isinstance(algorithm, GaussianMixture):
@@ -264,7 +262,7 @@ def _checked(algorithm: Algorithm, spec: FitSpec) -> Algorithm:
     return algorithm
 
 
-def _imported(path: str, spec: FitSpec) -> Algorithm:
+def _imported(path: str, spec: Fit) -> Algorithm:
     """Return the algorithm with a dotted name, and maybe parameters."""
     try:
         kind = imported(written(path)[0])
@@ -277,14 +275,14 @@ def _imported(path: str, spec: FitSpec) -> Algorithm:
     return algorithm
 
 
-def _trimmed(spec: FitSpec) -> TrimmedLloyd:
+def _trimmed(spec: TrimmedFit) -> TrimmedLloyd:
     """Return the algorithm that trims a share of the rows."""
     if not 0 < spec.trim <= MOST_TRIMMED:
         raise InputError(f"trim must be from 0 to {MOST_TRIMMED:g}, not {spec.trim:g}")
     return TrimmedLloyd(spec.trim, spec.tol)
 
 
-def clustering(spec: FitSpec) -> Plan[Result]:
+def clustering(spec: Fit) -> Plan[Result]:
     """Plan a whole clustering, and a last round for its exact inertia.
 
     Clusters are in canonical order, unless the start was given as centres.
@@ -310,7 +308,7 @@ def clustering(spec: FitSpec) -> Plan[Result]:
     return replace(best, state=state, algorithm=algorithm)
 
 
-def clustering_steps(spec: FitSpec) -> list[PlannedStep]:
+def clustering_steps(spec: Fit) -> list[PlannedStep]:
     """Return the steps that a clustering, or a mixture, asks whatever the rows are.
 
     Raises
@@ -320,8 +318,8 @@ def clustering_steps(spec: FitSpec) -> list[PlannedStep]:
 
     Examples
     --------
-    >>> clustering_steps(FitSpec(3, metric="cosine"))
-    [SphericalKMeans(tol=0.0001), Inertia()]
+    >>> clustering_steps(TrimmedFit(3, trim=0.1))
+    [TrimmedLloyd(trim=0.1, tol=0.0001)]
     """
     algorithm = algorithm_of(spec)
     if spec.model == "mixture":
@@ -338,12 +336,12 @@ def clustering_steps(spec: FitSpec) -> list[PlannedStep]:
     return [algorithm, objective]
 
 
-def _given_start(spec: FitSpec) -> State | None:
+def _given_start(spec: Fit) -> State | None:
     """Return the start if it was given as centres."""
     return State.at(spec.init) if isinstance(spec.init, np.ndarray) else None
 
 
-def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
+def _from_starts(algorithm: Algorithm, spec: Fit) -> Plan[list[Result]]:
     """Plan an algorithm that needs centres from one or many starts."""
     if spec.participation < 1 and keeps_sums(algorithm):
         return (yield from _from_samples(algorithm, spec))
@@ -362,7 +360,7 @@ def _from_starts(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
     return [replace(result, history=history + result.history) for result in results]
 
 
-def _from_trimmed_starts(algorithm: TrimmedLloyd, spec: FitSpec) -> Plan[Result]:
+def _from_trimmed_starts(algorithm: TrimmedLloyd, spec: Fit) -> Plan[Result]:
     """Plan trimmed k-means, from a description of all rows in which outliers do not count."""
     step = None if _given_start(spec) else description_step(spec)
     if step is None:
@@ -377,7 +375,7 @@ def _from_trimmed_starts(algorithm: TrimmedLloyd, spec: FitSpec) -> Plan[Result]
     return replace(result, history=history + result.history)
 
 
-def _from_samples(algorithm: Algorithm, spec: FitSpec) -> Plan[list[Result]]:
+def _from_samples(algorithm: Algorithm, spec: Fit) -> Plan[list[Result]]:
     """Plan the same with rounds that ask a sample of the sites, and all of them first and last."""
     seeds, history = yield from everyone(drawn_starts(spec))
     best = yield from sampled_run(algorithm, seeds, spec)
@@ -408,7 +406,7 @@ def canonical(state: State, algorithm: Algorithm) -> State:
     return replace(state, centers=centers, weights=state.weights[order], memory=memory)
 
 
-def _n_seeds(spec: FitSpec) -> int:
+def _n_seeds(spec: Fit) -> int:
     """Return the number of starts to seek among the means of all rows."""
     if spec.wish == "missing='ignore'":
         return N_DRAWN
@@ -418,21 +416,21 @@ def _n_seeds(spec: FitSpec) -> int:
     return N_MOST if few else N_MORE if coarse else N_SEEDS
 
 
-def _behind(spec: FitSpec) -> float:
+def _behind(spec: Fit) -> float:
     """Return the share by which a start may be behind the best among the means of all rows."""
     asked, hidden = spec.algorithm != "auto" or spec.n_init, spec.grouped or spec.smallest > 1
     shown = bool(spec.site_rows) and _n_seeds(spec) in (N_SEEDS, N_MORE)
     return BEHIND if shown and not (asked or hidden) else np.inf
 
 
-def _staying(n_starts: int, spec: FitSpec) -> Mapping[int, int]:
+def _staying(n_starts: int, spec: Fit) -> Mapping[int, int]:
     """Return how many of these runs stay in their race; fewer if starts are good."""
     found = spec.algorithm == "auto" and not spec.n_init and _n_seeds(spec) == N_MOST
     usual = next((keep for most, keep in SHORT.items() if n_starts <= most), HALVING)
     return MANY if usual is HALVING and found and description_step(spec) else usual
 
 
-def drawn_starts(spec: FitSpec) -> Plan[Starts]:
+def drawn_starts(spec: Fit) -> Plan[Starts]:
     """Plan the starts that a specification requests, with the rounds that they take."""
     k, seed, auto = spec.n_clusters, spec.seed, spec.algorithm == "auto"
     m = spec.m if auto else None
@@ -448,7 +446,7 @@ def drawn_starts(spec: FitSpec) -> Plan[Starts]:
     return (yield from from_description(step, k, n_seeds, seed, m, _behind(spec)))
 
 
-def description_step(spec: FitSpec) -> Description | None:
+def description_step(spec: Fit) -> Description | None:
     """Return the step that describes all rows by means to start from, if a start needs that.
 
     If the start is given as centres, it is that of the default start.
@@ -469,20 +467,20 @@ def description_step(spec: FitSpec) -> Description | None:
     return SiteSummaries(n_means, spec.smallest, 2 * spec.smallest)
 
 
-def from_leaves(spec: FitSpec) -> bool:
+def from_leaves(spec: Fit) -> bool:
     """Return whether a mixture starts from leaves: unless its start is stated, or limits hide rows.
 
     Examples
     --------
-    >>> [from_leaves(FitSpec(3, **how)) for how in ({}, {"n_init": 4}, {"smallest": 5})]
-    [True, False, False]
+    >>> [from_leaves(Fit(3, **how)) for how in ({}, {"smallest": 5})]
+    [True, False]
     """
     stated = spec.start is not None or spec.n_init is not None
     auto = isinstance(spec.init, str) and spec.init in ("auto", "sums")
     return auto and not stated and spec.smallest == 1
 
 
-def start_step(spec: FitSpec, algorithm: Algorithm) -> Step | None:
+def start_step(spec: Fit, algorithm: Algorithm) -> Step | None:
     """Return the step by which sites are asked for a start; None if there is none."""
     given = spec.start is not None or isinstance(spec.init, np.ndarray)
     if given or not algorithm.needs_centers:
@@ -492,20 +490,20 @@ def start_step(spec: FitSpec, algorithm: Algorithm) -> Step | None:
     return description_step(spec) or FKM(spec.n_clusters)
 
 
-def _tiny_rows(spec: FitSpec) -> tuple[float, int]:
+def _tiny_rows(spec: Fit) -> tuple[float, int]:
     """Return the numbers of rows and of sites where these are too few to describe all clusters."""
     few = FEWEST_MEANS * spec.n_clusters
     tiny = [n for n in spec.site_rows if n < few]
     return sum(tiny), len(tiny)
 
 
-def _are_most_tiny(spec: FitSpec) -> bool:
+def _are_most_tiny(spec: Fit) -> bool:
     """Return whether most rows are at sites too small to describe all clusters."""
     several = not spec.grouped and len(spec.site_rows) > 1
     return several and 2 * _tiny_rows(spec)[0] > sum(spec.site_rows)
 
 
-def _are_some_tiny(spec: FitSpec) -> bool:
+def _are_some_tiny(spec: Fit) -> bool:
     """Return whether so many such sites stand beside larger ones that means may hide a cluster.
 
     Each of their means may be of rows of several clusters that no larger site has. Limits hold back
@@ -517,7 +515,7 @@ def _are_some_tiny(spec: FitSpec) -> bool:
     return open_ and enough and not _are_most_tiny(spec)
 
 
-def _tree(spec: FitSpec, per_cluster: int = LEAVES_PER_CLUSTER) -> VarianceTree:
+def _tree(spec: Fit, per_cluster: int = LEAVES_PER_CLUSTER) -> VarianceTree:
     """Return a tree of sums; a coarse one if sites hold back sums over few rows."""
     k = spec.n_clusters
     if spec.smallest == 1:

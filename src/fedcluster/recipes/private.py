@@ -66,7 +66,7 @@ from fedcluster.errors import InputError
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy.budget import Budget, noise_of, rho_of
 from fedcluster.recipes._seeds import best_seeds
-from fedcluster.recipes.specifications import Fit, FitSpec
+from fedcluster.recipes.specifications import Fit, PrivateFit
 from fedcluster.rounds import Plan, server_update
 
 PRIVATE_STEPS: tuple[PlannedStep, ...] = (BoxMoments, GridCells, RelativeLloyd)
@@ -241,13 +241,13 @@ class _Frame:
 
 
 def private_clustering(
-    fit: FitSpec, budget: Budget, *, n_rows: float | None, n_columns: int, n_noises: float = 1.0
+    fit: Fit, budget: Budget, *, n_rows: float | None, n_columns: int, n_noises: float = 1.0
 ) -> Plan[Result]:
     """Plan a private k-means of rows that lie in [-1, 1]^d.
 
     Parameters
     ----------
-    fit : FitSpec
+    fit : Fit
         The specification, of which ``n_clusters`` and ``seed`` are used.
     budget : Budget
         The budget for all answers together.
@@ -334,7 +334,7 @@ def _frame(box: _Box, releases: Releases, seed: int) -> Plan[_Frame]:
     return _Frame(box, vectors[:, first].T, np.maximum(variances, least))
 
 
-def _start(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[State]:
+def _start(frame: _Frame, releases: Releases, fit: Fit) -> Plan[State]:
     """Plan the start: cells of the rows, clustered."""
     cells = _counted if releases.n_axes <= GRID_AXES else _averaged
     points, counts = yield from cells(frame, releases, fit)
@@ -355,7 +355,7 @@ def _first_radius(centers: Floats, weights: Floats, box: _Box, spread: float) ->
     return float(np.clip(spread * sqrt(within), usual, WIDEST / APART * usual))
 
 
-def _counted(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floats, Floats]]:
+def _counted(frame: _Frame, releases: Releases, fit: Fit) -> Plan[tuple[Floats, Floats]]:
     """Plan the middles (cells, q) of small cells, with the noisy counts of occupied ones."""
     box, q, ends = frame.box, len(frame.axes), REACH * np.sqrt(frame.variances)
     low, high = -ends, ends
@@ -371,7 +371,7 @@ def _counted(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floa
     return GridCells.middles(state)[there], total.weights[there]
 
 
-def _averaged(frame: _Frame, releases: Releases, fit: FitSpec) -> Plan[tuple[Floats, Floats]]:
+def _averaged(frame: _Frame, releases: Releases, fit: Fit) -> Plan[tuple[Floats, Floats]]:
     """Plan the noisy means (cells, q) of the rows in wide cells, with their noisy counts."""
     box, ends = frame.box, NARROWER * np.sqrt(frame.variances)
     n_cells = ROWS_SEEN * box.n_rows / releases.scale("cells")
@@ -557,13 +557,13 @@ class AccountedEngine:
         )
 
 
-def budget_of(fit: Fit) -> Budget:
+def budget_of(fit: PrivateFit) -> Budget:
     """Return the privacy budget of a fit."""
     assert fit.epsilon is not None
     return Budget(float(fit.epsilon), float(fit.delta), int(fit.group_size))
 
 
-def box_of(fit: Fit, columns: Sequence[str]) -> Preprocessor:
+def box_of(fit: PrivateFit, columns: Sequence[str]) -> Preprocessor:
     """Return the preprocessor that brings rows into the box, from the public bounds of a fit.
 
     Raises
@@ -606,7 +606,7 @@ def n_noises_of(sites: Sequence[SiteInfo]) -> int:
     return max(round(noises), 1)
 
 
-def n_rows_of(fit: Fit, sites: Iterable[SiteInfo]) -> float | None:
+def n_rows_of(fit: PrivateFit, sites: Iterable[SiteInfo]) -> float | None:
     """Return the number of rows, as stated or as reported by local sites; None if unknown."""
     if fit.n_rows is not None:
         return float(fit.n_rows)

@@ -53,7 +53,7 @@ from fedcluster.metrics.moments import Means, Squares
 from fedcluster.preprocessing.columns import NumericColumn
 from fedcluster.preprocessing.moments import Histogram, Missing
 from fedcluster.preprocessing.transform import Preprocessor
-from fedcluster.recipes.specifications import FitSpec
+from fedcluster.recipes.specifications import Fit
 
 Exchange = list[tuple[Task, Answers]]
 Kept = deque[Exchange]
@@ -536,7 +536,7 @@ class Robust:
 
 def robust_rule(spec: object, sites: Iterable[SiteInfo], seed: int) -> Robust | None:
     """Return the rule that the specification of a fit requests, None if it requests none."""
-    if not isinstance(spec, FitSpec) or not spec.robust:
+    if not isinstance(spec, Fit) or not spec.robust:
         return None
     rows = {site.name: max(site.n_rows or 0.0, site.weight or 0.0) for site in sites}
     return Robust(spec.robust, int(spec.n_clusters), rows, seed)

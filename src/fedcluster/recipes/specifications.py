@@ -6,9 +6,9 @@ from the fields. Nothing slow is imported here, so that the command line shows i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import MISSING, dataclass, field, fields, replace
-from numbers import Integral
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
+from numbers import Integral, Number
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -17,12 +17,14 @@ from fedcluster.options.choices import (
     AVERAGINGS,
     COVARIANCES,
     FUZZY_ALGORITHMS,
+    FUZZY_RULES,
     INITS,
     METRICS,
     MODELS,
     PICKS,
     RULES,
 )
+from fedcluster.options.refusals import refused
 
 if TYPE_CHECKING:
     from fedcluster.core import Algorithm, Floats, Limit, SiteInfo, State
@@ -53,68 +55,52 @@ def parameter(default: Any, help: str, *flags: str, **shown: Any) -> Any:
     return field(default=default, metadata={"help": help, "flags": flags, **shown})
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FitSpec:
-    """Specification of one clustering.
+Spelled = Callable[[str, Any], str]
+"""Function that returns how a user writes a parameter with a value; "" if nobody wrote it."""
+
+
+def absent(value: Any) -> Any:
+    """Declare a field that a kind of fit does not have: nobody can give it another value."""
+    return field(default=value, init=False, repr=False)
+
+
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Job that finds clusters; each kind has the parameters that mean something for it.
+
+    `fit_of` makes it from the words of a user. The sites' limits are not among them, as each site
+    sets its own.
 
     Parameters
     ----------
-    n_clusters : int
-        k.
-    algorithm : str or Algorithm
-        One of `fedcluster.options.choices.ALGORITHMS`, or with ``m`` of ``FUZZY_ALGORITHMS``; the
-        dotted name of a user's own algorithm, such as ``"my_module.Mine(beta=3)"``; or the object.
-    init : {"auto", "summaries", "sums", "k-means++", "random"}, callable or ndarray of shape (k, d)
-        The start of an algorithm that needs one.
-    n_init : int, optional
-        The number of starts that are refined.
-    tol : float
-        Tolerance of the test of convergence.
-    max_iter : int
-        The largest number of rounds.
-    seed : int
-        Determines every random choice.
-    metric : {"euclidean", "cosine"}
-        The distance between rows; "cosine" clusters their directions.
-    model : {"auto", "k-means", "mixture", "merged"}
-        Whether clusters are cells about centres, or components of a mixture of normal
-        distributions; then ``tol`` is of the mean log likelihood of a row. "auto" is k-means,
-        unless k is chosen by likelihood and no option requires more than plain k-means: then it is
-        the model that was judged, with clusters of any shape. The clusters of "merged", for which k
-        must be chosen, are sets of components.
-    covariance_type, reg_covar
-        Parameters of a mixture, as in `GaussianMixture`.
-    noise : bool or float
-        Whether a mixture has a noise component; a number is the volume that the noise fills.
-    start : State, optional
-        The start of a mixture: means, and possibly weights and precisions.
+    n_clusters : int, "auto" or sequence of int
+        k, or the numbers to choose from.
     sums_only : bool
         Whether the start is found from sums alone.
-    m : float, optional
-        The fuzzifier, for fuzzy c-means.
+    seed : int
+        Determines every random choice.
     means : State, optional
         Weighted means of the rows to start from, if the server has some already.
     grouped : bool
         Whether sites use their rows in groups, the means of which may be sent one by one.
-    participation : float
-        The fraction of the sites that is asked in a round.
-    prepare : PreprocessingSpec, optional
-        The preprocessing of the rows.
     site_rows : tuple of float
         The number of rows of each site, as far as reported.
     smallest : int
         The smallest group of rows, as sites use them, that all sites' limits permit.
-    trim : float
-        The share of the rows that belongs to no cluster, those farthest from all centres.
-    robust : int
-        The largest number F of sites that may lie: sums are combined so that no F sites can steer
-        the clusters.
-    profile : bool
-        Whether to profile the clusters, in two more rounds.
-    stability : bool or int
-        Whether to compare the clusters with those of replicates on resampled rows; a number is the
-        number of replicates. If k is chosen by likelihood, each is chosen anew.
     """
+
+    kind: ClassVar[str] = "fit"
+    title: ClassVar[str]
+    """What such a fit is called."""
+    asked: ClassVar[tuple[str, Any]] = ("", None)
+    """The parameter by which a user asks for this kind, and its value, if only one means it."""
+    names: ClassVar[Collection[str]] = ("auto", "lloyd")
+    """The algorithms that it has by name."""
+    takes: ClassVar[frozenset[str]] = frozenset({"own", "pca", "choice"})
+    """What it takes beside its fields: an algorithm of one's own, rows with gaps, principal
+    components, a choice of the number of clusters."""
+    wish: ClassVar[str | None] = None
+    """The option that requires an algorithm other than Lloyd's, if any."""
 
     n_clusters: Any = parameter(
         MISSING,
@@ -125,6 +111,91 @@ class FitSpec:
         show_default=False,
         least=1,
     )
+    algorithm: str | Algorithm = absent("auto")
+    init: str | Floats | Any = absent("auto")
+    n_init: int | None = absent(None)
+    m: float | None = absent(None)
+    sums_only: bool = absent(False)
+    max_iter: int = absent(300)
+    tol: float = absent(1e-4)
+    metric: str = absent("euclidean")
+    model: str = absent("k-means")
+    covariance_type: Any = absent("full")
+    reg_covar: float = absent(1e-6)
+    noise: bool | float = absent(False)
+    seed: int = parameter(0, SEED, metavar="N")
+    start: State | None = absent(None)
+    means: State | None = None
+    grouped: bool = False
+    participation: float = absent(1.0)
+    prepare: PreprocessingSpec | None = absent(None)
+    site_rows: tuple[float, ...] = ()
+    smallest: int = 1
+    trim: float = absent(0.0)
+    robust: int = absent(0)
+    profile: bool = absent(False)
+    stability: bool | int = absent(False)
+    rule: Any = absent(None)
+    epsilon: float | None = absent(None)
+
+    @classmethod
+    def called(cls, spelled: Spelled) -> str:
+        """Return the title, with what a user writes to ask for this kind."""
+        name, value = cls.asked
+        how = spelled(name, value or ("ignore" if name == "gaps" else 0)) if name else ""
+        return f"{cls.title} ({how})" if how else cls.title
+
+    def at(self, sites: Iterable[SiteInfo]) -> Self:
+        """Return the specification for these sites: ``init="auto"`` is "sums" if rows stream.
+
+        Then some site does not hold all its rows at once. Over a network, a site that has not
+        answered counts as one whose rows do not stream.
+        """
+        sites = tuple(sites)
+        told = distinct_limits(sites)
+        changes: dict[str, Any] = {
+            "grouped": any(limit.name == "Groups" for limits in told for limit in limits),
+            "site_rows": rows_of(sites),
+            "smallest": max(map(_smallest_seen, told), default=1),
+        }
+        if isinstance(self.init, str) and self.init == "auto" and any(s.streams for s in sites):
+            changes["init"] = "sums"
+        if any(site.secure for site in sites):
+            changes["sums_only"] = True
+        return replace(self, **changes)
+
+    def cells(self, **changes: Any) -> Fit:
+        """Return the fit of k-means that a mixture starts from, or of others, the fit itself."""
+        if not isinstance(self, MixtureFit | MergedFit):
+            own: dict[str, Any] = {"model": "k-means"} if isinstance(self, KMeansFit) else {}
+            return replace(self, **own | changes)
+        kind = IncompleteFit if _has_gaps(self.prepare) else KMeansFit
+        known = {each.name for each in fields(kind) if each.init} - {"model"}
+        own = {each.name: getattr(self, each.name) for each in fields(self) if each.name in known}
+        return kind(**own | changes)
+
+
+@dataclass(frozen=True, eq=False)
+class _SearchedFit(Fit):
+    """A fit that is the best of several starts.
+
+    Parameters
+    ----------
+    algorithm : str or Algorithm
+        One of ``names``; the dotted name of a user's own algorithm, such as
+        ``"my_module.Mine(beta=3)"``; or the object.
+    init : {"auto", "summaries", "sums", "k-means++", "random"}, callable or ndarray of shape (k, d)
+        The start of an algorithm that needs one.
+    n_init : int, optional
+        The number of starts that are refined.
+    max_iter : int
+        The largest number of rounds.
+    tol : float
+        Tolerance of the test of convergence; of a mixture, of the mean log likelihood of a row.
+    prepare : PreprocessingSpec, optional
+        The preprocessing of the rows.
+    """
+
     algorithm: str | Algorithm = parameter(
         "auto",
         f"{', '.join({**ALGORITHMS, **FUZZY_ALGORITHMS})}, or MODULE.NAME, your own. "
@@ -137,19 +208,76 @@ class FitSpec:
     n_init: int | None = parameter(
         None, "Number of starts.", metavar="N", show_default="the algorithm's", least=1
     )
-    m: float | None = parameter(
-        None,
-        "Fuzzifier, above 1; close to 1, memberships are nearly 0 or 1. Implies --fuzzy.",
-        "-m",
-        metavar="M",
-        show_default="2",
-    )
-    sums_only: bool = parameter(False, SUMS_ONLY, "--sums-only")
     max_iter: int = parameter(300, "Largest number of rounds.", metavar="N", least=1)
     tol: float = parameter(
         1e-4, "Stop when the centres move by less, as in scikit-learn.", metavar="T", least=0
     )
-    metric: str = parameter("euclidean", METRIC, choices=METRICS)
+    prepare: PreprocessingSpec | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _DescribedFit(_SearchedFit):
+    """A fit that may be from sums alone, and whose clusters may be described.
+
+    Parameters
+    ----------
+    profile : bool
+        Whether to profile the clusters, in two more rounds.
+    """
+
+    sums_only: bool = parameter(False, SUMS_ONLY, "--sums-only")
+    profile: bool = parameter(
+        False, "Describe what sets the clusters apart; takes two more rounds.", "--profile"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _ComparedFit(_DescribedFit):
+    """A fit whose clusters may be compared with those of replicates.
+
+    Parameters
+    ----------
+    stability : bool or int
+        Whether to compare the clusters with those of replicates on resampled rows; a number is the
+        number of replicates. If k is chosen by likelihood, each is chosen anew.
+    """
+
+    stability: bool | int = parameter(
+        False, "Test whether the clusters are found again in bootstrap samples.", "--stability"
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _SampledFit(_ComparedFit):
+    """A fit whose rounds may ask a sample of the sites, and whose k may be chosen by any rule.
+
+    Parameters
+    ----------
+    participation : float
+        The fraction of the sites that is asked in a round.
+    rule : Rule, optional
+        The rule by which k is chosen, if it is; by default by likelihood.
+    """
+
+    participation: float = parameter(
+        1.0, "Share of the sites that most rounds ask; the first and last ask all.", metavar="C"
+    )
+    rule: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class KMeansFit(_SampledFit):
+    """K-means, by any of its algorithms.
+
+    Parameters
+    ----------
+    model : {"auto", "k-means"}
+        "auto": if k is chosen by likelihood, the model that was judged, with clusters of any shape.
+    """
+
+    title: ClassVar[str] = "k-means"
+    names: ClassVar[Collection[str]] = ALGORITHMS
+
     model: str = parameter(
         "auto",
         "auto: k-means; where k is chosen, the clusters that were judged, of any shape. mixture: "
@@ -157,6 +285,81 @@ class FitSpec:
         "each of several components; needs -k auto.",
         choices=MODELS,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class IncompleteFit(KMeansFit):
+    """K-means of rows that lack values, which distances leave out."""
+
+    title: ClassVar[str] = "rows with gaps"
+    asked: ClassVar[tuple[str, Any]] = ("gaps", None)
+    names: ClassVar[Collection[str]] = Fit.names
+    takes: ClassVar[frozenset[str]] = Fit.takes | {"gaps"}
+    wish: ClassVar[str | None] = "missing='ignore'"
+
+
+@dataclass(frozen=True, eq=False)
+class SphericalFit(_SampledFit):
+    """Clusters of the directions of rows.
+
+    Parameters
+    ----------
+    metric : {"euclidean", "cosine"}
+        The distance between rows; "cosine" clusters their directions.
+    """
+
+    title: ClassVar[str] = "clusters of directions"
+    asked: ClassVar[tuple[str, Any]] = ("metric", "cosine")
+    wish: ClassVar[str | None] = "metric='cosine'"
+
+    metric: str = parameter("euclidean", METRIC, choices=METRICS)
+
+
+@dataclass(frozen=True, eq=False)
+class FuzzyFit(_SampledFit):
+    """Fuzzy c-means.
+
+    Parameters
+    ----------
+    m : float
+        The fuzzifier.
+    """
+
+    title: ClassVar[str] = "fuzzy clusters"
+    asked: ClassVar[tuple[str, Any]] = ("m", None)
+    names: ClassVar[Collection[str]] = FUZZY_ALGORITHMS
+
+    m: float | None = parameter(
+        None,
+        "Fuzzifier, above 1; close to 1, memberships are nearly 0 or 1. Implies --fuzzy.",
+        "-m",
+        metavar="M",
+        show_default="2",
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class MixtureFit(_DescribedFit):
+    """Components of a mixture of normal distributions.
+
+    Parameters
+    ----------
+    covariance_type, reg_covar
+        As in `GaussianMixture`.
+    noise : bool or float
+        Whether the mixture has a noise component; a number is the volume that the noise fills.
+    start : State, optional
+        The start: means, and possibly weights and precisions.
+    rule : Rule, optional
+        The rule by which k is chosen, if it is.
+    """
+
+    title: ClassVar[str] = "a mixture"
+    asked: ClassVar[tuple[str, Any]] = ("model", "mixture")
+    takes: ClassVar[frozenset[str]] = IncompleteFit.takes
+    wish: ClassVar[str | None] = "model='mixture'"
+
+    model: str = absent("mixture")
     covariance_type: Any = parameter(
         "full",
         "Shape of a mixture's components: any, the same for all, along the columns, or round.",
@@ -166,85 +369,99 @@ class FitSpec:
         1e-6, "Share of its variance added to each variance of a mixture.", metavar="V", least=0
     )
     noise: bool | float = parameter(False, "Add a noise component to a mixture.", "--noise")
-    seed: int = parameter(0, SEED, metavar="N")
     start: State | None = None
-    means: State | None = None
-    grouped: bool = False
-    participation: float = parameter(
-        1.0, "Share of the sites that most rounds ask; the first and last ask all.", metavar="C"
-    )
-    prepare: PreprocessingSpec | None = None
-    site_rows: tuple[float, ...] = ()
-    smallest: int = 1
+    rule: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class MergedFit(_ComparedFit):
+    """Clusters of any shape, each a set of components; their number is chosen by likelihood."""
+
+    title: ClassVar[str] = "clusters of several components"
+    asked: ClassVar[tuple[str, Any]] = ("model", "merged")
+    takes: ClassVar[frozenset[str]] = IncompleteFit.takes
+    wish: ClassVar[str | None] = MixtureFit.wish
+
+    model: str = absent("merged")
+    covariance_type: Any = "full"
+    noise: bool | float = False
+
+
+@dataclass(frozen=True, eq=False)
+class TrimmedFit(_ComparedFit):
+    """Trimmed k-means.
+
+    Parameters
+    ----------
+    trim : float
+        The share of the rows that belongs to no cluster, those farthest from all centres.
+    """
+
+    title: ClassVar[str] = "trimmed k-means"
+    asked: ClassVar[tuple[str, Any]] = ("trim", None)
+    takes: ClassVar[frozenset[str]] = frozenset({"pca"})
+
     trim: float = parameter(
         0.0,
         "Leave out this share of the rows, those farthest from all centres; their label is -1.",
         metavar="SHARE",
         least=0,
     )
+
+
+@dataclass(frozen=True, eq=False)
+class RobustFit(_SearchedFit):
+    """K-means that is right although some sites lie.
+
+    Parameters
+    ----------
+    robust : int
+        The largest number F of sites that may lie: sums are combined so that no F sites can steer
+        the clusters.
+    """
+
+    title: ClassVar[str] = "a robust fit"
+    asked: ClassVar[tuple[str, Any]] = ("robust", None)
+    takes: ClassVar[frozenset[str]] = frozenset()
+
     robust: int = parameter(
         0, "Be right with up to F sites that lie; needs 2 F + 1 sites.", metavar="F", least=0
     )
-    profile: bool = parameter(
-        False, "Describe what sets the clusters apart; takes two more rounds.", "--profile"
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateFit(Fit):
+    """K-means under a privacy budget: every answer has noise.
+
+    Parameters
+    ----------
+    epsilon, delta, group_size
+        The budget.
+    bounds : mapping of str to (float, float), or (low, high)
+        Public bounds of all columns, known independently of the rows.
+    n_rows : float, optional
+        The stated number of rows of all sites, if the sites do not report it.
+    """
+
+    title: ClassVar[str] = "a privacy budget"
+    asked: ClassVar[tuple[str, Any]] = ("epsilon", None)
+    names: ClassVar[Collection[str]] = ("auto",)
+    takes: ClassVar[frozenset[str]] = frozenset()
+
+    sums_only: bool = False
+    epsilon: float | None = parameter(
+        None,
+        "Privacy budget: all answers get noise, and cost one row at most this epsilon in all. "
+        "Needs prepare.bounds of every column.",
+        metavar="E",
+        show_default="no noise",
     )
-    stability: bool | int = parameter(
-        False, "Test whether the clusters are found again in bootstrap samples.", "--stability"
+    delta: float = parameter(1e-6, "Probability with which epsilon may be exceeded.", metavar="D")
+    group_size: int = parameter(
+        1, "With epsilon: the most rows that one person has.", metavar="N", least=1
     )
-
-    @property
-    def resolved(self) -> Self:
-        """The specification with "auto" replaced by the model, unless that depends on the rows.
-
-        Examples
-        --------
-        >>> Fit("auto").resolved.model, Fit("auto", trim=0.1).resolved.model, Fit(3).resolved.model
-        ('auto', 'k-means', 'k-means')
-        """
-        plain = [*("algorithm", "init", "n_init", "m", "metric", "max_iter", "tol")]
-        plain += ["participation", "trim", "robust", "epsilon"]
-        defaults = {each.name: each.default for each in fields(self)}
-        given = ((getattr(self, name, None), defaults.get(name)) for name in plain)
-        own = any(not (isinstance(value, type(by)) and value == by) for value, by in given)
-        rule = getattr(self, "rule", None)
-        by_index = rule is not None and rule.name != "likelihood"
-        one = isinstance(self.n_clusters, Integral)
-        if self.model != "auto" or not (one or own or by_index):
-            return self
-        return replace(self, model="k-means")
-
-    @property
-    def wish(self) -> str | None:
-        """The option that requires an algorithm other than Lloyd's, if any."""
-        ignores = self.prepare is not None and self.prepare.missing == "ignore"
-        wishes = {
-            "model='mixture'": self.model in ("mixture", "merged"),
-            "metric='cosine'": self.metric == "cosine",
-            "missing='ignore'": ignores
-            and self.metric != "cosine"
-            and self.model in ("auto", "k-means"),
-        }
-        return " and ".join(name for name, wished in wishes.items() if wished) or None
-
-    def at(self, sites: Iterable[SiteInfo]) -> Any:
-        """Return the specification for these sites: ``init="auto"`` is "sums" if rows stream.
-
-        Then some site does not hold all its rows at once. Over a network, a site that has not
-        answered counts as one whose rows do not stream.
-        """
-        sites = tuple(sites)
-        auto = isinstance(self.init, str) and self.init == "auto"
-        streams = any(site.streams for site in sites)
-        told = distinct_limits(sites)
-        grouped = any(limit.name == "Groups" for limits in told for limit in limits)
-        return replace(
-            self,
-            init="sums" if auto and streams else self.init,
-            grouped=grouped,
-            site_rows=rows_of(sites),
-            sums_only=self.sums_only or any(site.secure for site in sites),
-            smallest=max(map(_smallest_seen, told), default=1),
-        )
+    bounds: Any = None
+    n_rows: float | None = None
 
 
 def rows_of(sites: Iterable[SiteInfo]) -> tuple[float, ...]:
@@ -285,42 +502,141 @@ def _smallest_seen(limits: Sequence[Limit]) -> int:
     return -(-_largest(limits, "MinClusterSize") // _largest(limits, "Groups"))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Fit(FitSpec):
-    """Job that finds clusters: the parameters of `FederatedKMeans`, or with ``m`` of the fuzzy one.
+KINDS: tuple[type[Fit], ...] = (
+    *(PrivateFit, RobustFit, TrimmedFit, MergedFit, MixtureFit, FuzzyFit, SphericalFit),
+    *(IncompleteFit, KMeansFit),
+)
+"""The kinds of fits; what is asked for decides for the first of them."""
 
-    The sites' limits are not among them, as each site sets its own.
+_KNOWN = {each.name: each for kind in KINDS for each in fields(kind) if each.init}
+WORDS: Mapping[str, Field[Any]] = {
+    each.name: _KNOWN[each.name] for each in (*fields(Fit), *_KNOWN.values())
+}
+"""All parameters of fits, by name."""
+
+_CHANGES = frozenset({"algorithm", "init", "n_init", "max_iter", "tol", "participation"})
+"""Parameters with which k-means is asked for, and not the model that was judged."""
+
+
+def declared(kind: type[Any]) -> list[Field[Any]]:
+    """Return the fields of a specification that users may say; of `Fit`, those of all kinds."""
+    every = WORDS.values() if kind is Fit else fields(kind)
+    return [each for each in every if each.metadata]
+
+
+def in_python(name: str, value: Any) -> str:
+    """Return a parameter as it is written in Python.
+
+    Examples
+    --------
+    >>> in_python("trim", 0.1), in_python("model", "mixture"), in_python("choice", "auto")
+    ('trim', "model='mixture'", 'a choice of n_clusters')
+    """
+    if name == "choice":
+        return "a choice of n_clusters"
+    name = "missing" if name == "gaps" else name
+    return f"{name}={value!r}" if isinstance(value, str) else name
+
+
+def fit_of(n_clusters: Any, *, spelled: Spelled = in_python, **words: Any) -> Fit:
+    """Return the fit that a user asks for, of the kind that the words mean.
 
     Parameters
     ----------
     n_clusters : int, "auto" or sequence of int
         k, or the numbers to choose from.
-    rule : Rule, optional
-        The rule by which k is chosen, if it is; by default by likelihood.
-    epsilon, delta, group_size
-        The privacy budget, if any; every answer then has noise.
-    bounds : mapping of str to (float, float), or (low, high), optional
-        Public bounds of all columns, known independently of the rows; required with a budget.
-    n_rows : float, optional
-        The stated number of rows of all sites, if the sites do not report it.
+    spelled : callable
+        How the user writes a word, for the message.
+    **words : object
+        Parameters of any kind; those that have their default values ask for nothing.
+
+    Raises
+    ------
+    RefusedError
+        If two words are of different kinds.
+
+    Examples
+    --------
+    >>> type(fit_of(3, trim=0.1, m=None)).__name__, fit_of("auto").model, fit_of(3).model
+    ('TrimmedFit', 'auto', 'k-means')
+    >>> fit_of(3, trim=0.1, robust=1)
+    Traceback (most recent call last):
+    fedcluster.options.refusals.RefusedError: trim is for trimmed k-means, not for a robust fit \
+(robust): leave one of the two out
     """
+    if unknown := words.keys() - WORDS.keys():
+        raise TypeError(f"a fit has no parameter {min(unknown)!r}")
+    given = {name: v for name, v in words.items() if _asks(name, v, WORDS[name].default)}
+    given |= {} if isinstance(n_clusters, Integral) else {"choice": n_clusters}
+    if _has_gaps(prepare := words.get("prepare")):
+        given["gaps"] = "ignore"
+    if prepare is not None and prepare.pca is not None:
+        given["pca"] = prepare.pca
+    kind = next(each for each in KINDS if _is_asked(each, given))
 
-    kind: ClassVar[str] = "fit"
+    for name, value in given.items():
+        if not _has(kind, name, value):
+            have = [each for each in reversed(KINDS) if _has(each, name, value)]
+            owners = [k.title if k.asked[0] == name else k.called(spelled) for k in have]
+            raise refused(
+                "kind-parameter",
+                option=spelled(name, value),
+                owner=" and ".join(owners) if len(owners) < 3 else "other fits",
+                kind=kind.called(spelled),
+                out="one of the two" if kind.called(spelled) != kind.title else "it",
+            )
+    chooses = "choice" in given
+    if not chooses and (name := "rule" if "rule" in given else "model" * (kind is MergedFit)):
+        raise refused(
+            "kind-parameter",
+            option=spelled(name, given[name]),
+            owner=spelled("choice", n_clusters),
+            kind=f"{n_clusters} clusters",
+            out="it",
+        )
+    own = {each.name for each in fields(kind) if each.init}
+    made = {name: value for name, value in words.items() if name in own - {"model"}}
+    if issubclass(kind, KMeansFit):
+        by_index = "rule" in given and given["rule"].name != "likelihood"
+        judged = chooses and not (by_index or given.keys() & _CHANGES)
+        made["model"] = words.get("model", "auto") if judged else "k-means"
+    return kind(n_clusters, **made)
 
-    rule: Any = None
-    epsilon: float | None = parameter(
-        None,
-        "Privacy budget: all answers get noise, and cost one row at most this epsilon in all. "
-        "Needs prepare.bounds of every column.",
-        metavar="E",
-        show_default="no noise",
-    )
-    delta: float = parameter(1e-6, "Probability with which epsilon may be exceeded.", metavar="D")
-    group_size: int = parameter(
-        1, "With epsilon: the most rows that one person has.", metavar="N", least=1
-    )
-    bounds: Any = None
-    n_rows: float | None = None
+
+def _has_gaps(prepare: PreprocessingSpec | None) -> bool:
+    """Return whether rows may lack values, which distances leave out."""
+    return prepare is not None and prepare.missing == "ignore"
+
+
+def _asks(name: str, value: Any, default: Any) -> bool:
+    """Return whether a word asks for something; an array always does."""
+    if name == "model":
+        return value in ("mixture", "merged")
+    if name == "rule" and value is not None:
+        return (value.name, value.pick, value.bounds) != ("likelihood", "best", None)
+    same = isinstance(value, str | Number) or getattr(value, "shape", None) == ()
+    return not (value is default or (same and value == default))
+
+
+def _is_asked(kind: type[Fit], given: Mapping[str, Any]) -> bool:
+    """Return whether words ask for a kind."""
+    name, value = kind.asked
+    return not name or (name in given and value in (None, given[name]))
+
+
+def _has(kind: type[Fit], name: str, value: Any) -> bool:
+    """Return whether a kind of fit has a word."""
+    if name in ("choice", "gaps", "pca"):
+        return name in kind.takes
+    if name == "algorithm" and (not isinstance(value, str) or "." in value):
+        return "own" in kind.takes
+    if name == "algorithm":
+        return value in kind.names
+    if name == "rule" and value.name in FUZZY_RULES:
+        return kind is FuzzyFit
+    if name == "model":
+        return kind.asked == (name, value)
+    return any(each.name == name and each.init for each in fields(kind))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

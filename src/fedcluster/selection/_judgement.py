@@ -27,7 +27,7 @@ from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.mixtures.growth import leaves_plan
 from fedcluster.mixtures.on_leaves import LeafRows
 from fedcluster.mixtures.table import KINDS, Table
-from fedcluster.recipes import FitSpec, clustering, mixture
+from fedcluster.recipes import Fit, clustering, mixture
 from fedcluster.recipes.bootstrap import resampling
 from fedcluster.recipes.fit import canonical
 from fedcluster.rounds import Plan, everyone, gather, iterate, reason
@@ -74,7 +74,7 @@ class Judgement:
 
 def judged_plan(
     ks: Collection[int],
-    spec: FitSpec,
+    spec: Fit,
     preprocessor: RowTransform | None,
     draws: Sequence[int],
     effort: Effort,
@@ -85,7 +85,7 @@ def judged_plan(
     ----------
     ks : collection of int
         The numbers to choose from.
-    spec : FitSpec
+    spec : Fit
         The specification of the clustering; a ``model`` of "auto" is what was judged.
     preprocessor : RowTransform, optional
         The preparation of the rows, which shows a mixture the columns of text and of numbers.
@@ -132,7 +132,7 @@ def judged_plan(
 
 
 def _unseen(
-    rows: LeafRows, spec: FitSpec, verdict: Likeliest, smaller: int, effort: Effort
+    rows: LeafRows, spec: Fit, verdict: Likeliest, smaller: int, effort: Effort
 ) -> list[str]:
     """Return sentences on clusters that limits of the sites, or many columns, may hide."""
     said, fewest = [], effort.leaves_each * rows.table.n / len(rows.leaves.weights)
@@ -212,7 +212,7 @@ def _clusters_of(
     verdict: Likeliest,
     rows: LeafRows,
     by_means: Mapping[int, Result],
-    spec: FitSpec,
+    spec: Fit,
     preprocessor: RowTransform | None,
     effort: Effort,
 ) -> Plan[Judgement]:
@@ -238,13 +238,13 @@ def _clusters_of(
     if spec.model == "mixture":
         result = yield from mixture(chosen, preprocessor)
         return Judgement(verdict, result, verdict.warnings)
-    result = yield from clustering(replace(chosen, model="k-means"))
+    result = yield from clustering(chosen.cells())
     filled = preprocessor is not None and preprocessor.missing != "ignore"
     hidden = _hidden(rows, verdict, result, filled=filled, effort=effort)
     return Judgement(verdict, result, (*verdict.warnings, *hidden))
 
 
-def _fewer_parameters(verdict: Likeliest, spec: FitSpec, n: float) -> list[str]:
+def _fewer_parameters(verdict: Likeliest, spec: Fit, n: float) -> list[str]:
     """Return advice where the covariances that are asked for have many parameters for n rows."""
     if spec.covariance_type in ("diag", "spherical") or not verdict.mixture.is_large(n):
         return []
@@ -300,7 +300,7 @@ def _by_means(rows: LeafRows, k: int, seed: int, effort: Effort) -> Plan[Result]
     return (yield from _refined(start[:k], seed, effort.rounds_of_means))
 
 
-def _settled(found: Result, spec: FitSpec) -> Plan[Result]:
+def _settled(found: Result, spec: Fit) -> Plan[Result]:
     """Plan the rounds of k-means until convergence, if its centres still move."""
     left = spec.max_iter - len(found.history)
     if found.state.converged or left <= 0:

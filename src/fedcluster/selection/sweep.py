@@ -35,7 +35,7 @@ from fedcluster.core.streams import stream
 from fedcluster.kernels import kmeans
 from fedcluster.metrics.moments import Moments
 from fedcluster.options.choices import FUZZY_RULES
-from fedcluster.recipes import FitSpec, clustering, evaluation, mixture
+from fedcluster.recipes import Fit, clustering, evaluation, mixture
 from fedcluster.recipes.fit import algorithm_of, description, description_step
 from fedcluster.rounds import EarlyStop, Plan, everyone, gather
 from fedcluster.selection._judgement import judged_plan
@@ -116,7 +116,7 @@ LIKELIHOOD = "likelihood"
 
 
 def clustered_by(rule: str, m: float | None = None, averaging: str = "avg_2") -> dict[str, Any]:
-    """Return the parameters of a `FitSpec` that a rule determines.
+    """Return the parameters of a `Fit` that a rule determines.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def clustered_by(rule: str, m: float | None = None, averaging: str = "avg_2") ->
 
 def select_k_plan(
     k_range: Sequence[int],
-    spec: FitSpec,
+    spec: Fit,
     rule: Rule | None = None,
     *,
     preprocessor: RowTransform | None = None,
@@ -157,7 +157,7 @@ def select_k_plan(
     ----------
     k_range : sequence of int
         The numbers of clusters to try.
-    spec : FitSpec
+    spec : Fit
         The specification of the clustering, whose number of clusters is ignored.
     rule : Rule, optional
         The rule by which k is chosen; by default by likelihood.
@@ -173,7 +173,7 @@ def select_k_plan(
             judgement.verdict, judgement.result, judgement.warnings, k_range, judgement.beside
         )
         return replace(chosen, replicates=judgement.replicates, gaps=judgement.gaps)
-    swept = yield from sweep(k_range, replace(spec, model="k-means"))
+    swept = yield from sweep(k_range, spec.cells())
     selection = judged(_with_gaps(swept, rule, spec.seed), swept.results, rule)
     if spec.model != "mixture":
         return selection
@@ -217,7 +217,7 @@ class Sweep:
     variance: Floats
 
 
-def sweep(k_range: Sequence[int], spec: FitSpec) -> Plan[Sweep]:
+def sweep(k_range: Sequence[int], spec: Fit) -> Plan[Sweep]:
     """Plan a clustering for each k, in at most half as many rounds more as the largest takes.
 
     If the clustering starts from means that the sites send, they send them once, enough for the
@@ -229,7 +229,7 @@ def sweep(k_range: Sequence[int], spec: FitSpec) -> Plan[Sweep]:
     ----------
     k_range : sequence of int
         The numbers of clusters to try.
-    spec : FitSpec
+    spec : Fit
         The specification of the clustering, whose number of clusters is ignored.
     """
     ks = sorted(set(k_range))
@@ -240,14 +240,14 @@ def sweep(k_range: Sequence[int], spec: FitSpec) -> Plan[Sweep]:
     return Sweep(dict(zip(ks, results, strict=True)), dict(zip(ks, scores, strict=True)), *moments)
 
 
-def _clusterings(ks: Sequence[int], spec: FitSpec) -> Plan[list[Result]]:
+def _clusterings(ks: Sequence[int], spec: Fit) -> Plan[list[Result]]:
     """Plan a clustering for each k."""
     spec = yield from _with_means(replace(spec, n_clusters=ks[-1]))
     plans = [clustering(replace(spec, n_clusters=k)) for k in ks]
     return (yield from gather(plans if spec.means is None else _in_time(plans)))
 
 
-def _with_means(spec: FitSpec) -> Plan[FitSpec]:
+def _with_means(spec: Fit) -> Plan[Fit]:
     """Plan the means that every k starts from, if the specification starts from means."""
     if not isinstance(spec.init, str):
         return spec

@@ -22,7 +22,7 @@ from fedcluster.engines.client import Client
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
 from fedcluster.frames.columns import columns_of
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster.model.assigned_rows import AssignedRows
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.privacy import Groups
@@ -66,7 +66,7 @@ def rounded_counts(play: Play) -> int:
     columns = tuple(Column(name) for name in play.public.numbers)
     parts = (Data(X[i::3], columns=columns) for i in range(3))
     clients = [Client(f"site {i}", each, (), Groups.strict()) for i, each in enumerate(parts)]
-    job = Fit(3, seed=0, prepare=PreprocessingSpec(missing="mean"), profile=True)
+    job = fit_of(3, seed=0, prepare=PreprocessingSpec(missing="mean"), profile=True)
     play.coordinator.asked += 1
     try:
         with catch_warnings(action="ignore"):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from fedcluster.algorithms import KFed, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.core import Answers, Floats, SiteInfo, State, Summary, Task
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import Fit, SelectK, plan_of
+from fedcluster.jobs import SelectK, fit_of, plan_of
 from fedcluster.metrics.clusters import Scatter
 from fedcluster.metrics.moments import Means
 from fedcluster.preprocessing import Preprocessor
@@ -69,7 +69,7 @@ def run_of(coordinator: Coordinator) -> list[tuple[Task, Summary]]:
     recorder, how = Recorder(coordinator), coordinator.public.plain()
     try:
         sites = recorder.introduce()
-        fit = run_plan(with_preprocessing(plan_of(Fit(CLUSTERS), sites), how), recorder)
+        fit = run_plan(with_preprocessing(plan_of(fit_of(CLUSTERS), sites), how), recorder)
         run_plan(with_preprocessing(plan_of(SelectK(k_max=CLUSTERS), sites), how), recorder)
         state = State(fit.value.state.centers, fit.value.state.weights)
         run_plan(with_preprocessing(evaluation(state), how), recorder)

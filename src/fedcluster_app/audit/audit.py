@@ -19,7 +19,7 @@ from fedcluster.core import Data, Floats
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import FewGroupsWarning, InputError, listed
-from fedcluster.jobs import Fit, execute
+from fedcluster.jobs import execute, fit_of
 from fedcluster.kernels import nearest
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
@@ -361,7 +361,7 @@ def quality(data: Data, public: Public, protection: Protection, k: int, seed: in
 
 def _inertia(client: Client, rows: Data, k: int, seed: int) -> float:
     with catch_warnings(action="ignore", category=FewGroupsWarning):  # what groups cost is measured
-        fit = execute(Fit(k, seed=seed), LocalEngine([client])).outcome.value
+        fit = execute(fit_of(k, seed=seed), LocalEngine([client])).outcome.value
     squared = nearest(rows.X, fit.state.centers)[1]
     return float(squared.sum() if rows.sample_weight is None else squared @ rows.sample_weight)
 

@@ -28,7 +28,7 @@ def fit(
     dates: Any = None,
     scaling: cli.Scaling,
     rows: cli.FileOptions,
-    job: Fit,
+    words: Fit,
     fuzzy: cli.Fuzzy = False,
     min_cluster_size: cli.MinClusterSize = None,
     engine: str | None = None,
@@ -57,11 +57,9 @@ def fit(
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         from fedcluster_app.cli import _reading as reading
 
-        cli.check_options(job)
         cli.check_least("--min-cluster-size", min_cluster_size)
-        job = cli.with_fuzzifier(job, fuzzy=fuzzy)
+        job, used = cli.fit_asked(words, scaling, columns, fuzzy=fuzzy)
         show.check_folder(out)
-        job, used = cli.with_columns(job, scaling, columns)
         rows = replace(rows, columns=used, exclude=exclude, lenient=lenient, dates=dates or {})
         rows = replace(rows, id_column=join.id_column)
         if engine is None:

@@ -38,13 +38,12 @@ from fedcluster_app.cli._options import (
     argument,
     by_name,
     check_options,
+    fit_asked,
     from_current_folder,
     option,
     own,
     preparation,
     with_choice,
-    with_columns,
-    with_fuzzifier,
 )
 from fedcluster_app.cli._screen import Commands, Format, LogFormat, Screen, needs, say, telling
 
@@ -255,7 +254,7 @@ def run(context: typer.Context, folder: Folder) -> None:
 def fit(
     context: typer.Context,
     *,
-    job: Fit,
+    words: Fit,
     fuzzy: Fuzzy = False,
     columns: Columns = None,
     scaling: Scaling,
@@ -273,9 +272,7 @@ def fit(
     matplotlib, curves.png. Every site gets the model and writes the clusters of its rows itself.
     Limits on what leaves a site are set in its site.toml.
     """
-    check_options(job)
-    job = with_fuzzifier(job, fuzzy=fuzzy)
-    job, used = with_columns(job, scaling, columns)
+    job, used = fit_asked(words, scaling, columns, fuzzy=fuzzy)
     begin(context.obj, job, options, show, used)
 
 

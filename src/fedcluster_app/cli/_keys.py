@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, Field, is_dataclass
 from enum import StrEnum
 from functools import wraps
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from fedcluster.errors import InputError
+from fedcluster.recipes.specifications import Fit, declared
 from fedcluster_app.cli._options import (
     KINDS,
     OPTIONS,
@@ -31,15 +32,15 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Replace specifications among the parameters of a command by options and keys.
 
     A parameter whose type is a dataclass stands for its fields that `parameter` or `key` declares;
-    the command receives the specification. A field is an option of the command, a key of a study
-    file, or both. What the command line says counts before the file. A parameter ``said`` receives
-    what both say.
+    the command receives the specification, or of a fit the words that say its kind. A field is an
+    option of the command, a key of a study file, or both. What the command line says counts before
+    the file. A parameter ``said`` receives what both say.
     """
     signature, hints = inspect.signature(command), get_type_hints(command, include_extras=True)
     keyword = inspect.Parameter.KEYWORD_ONLY
     kinds = {name: hints[name] for name in signature.parameters if is_dataclass(hints[name])}
-    declared = {name: [f for f in fields(kind) if f.metadata] for name, kind in kinds.items()}
-    keys = {f.name: key_of(kinds[name], f.name) for name, own in declared.items() for f in own}
+    fields = {name: declared(kind) for name, kind in kinds.items()}
+    keys = {f.name: key_of(kinds[name], f.name) for name, own in fields.items() for f in own}
     keys |= {name: tuple(PLAIN[name].split(".")) for name in signature.parameters if name in PLAIN}
     is_fit = command.__name__ == "fit"  # of whose results a study file tells where they go
     keys = {name: each for name, each in keys.items() if each and (is_fit or name != "out")}
@@ -47,7 +48,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         each.name: each
         for name, own in signature.parameters.items()
         for each in (
-            map(_option, declared[name])
+            map(_option, fields[name])
             if name in kinds
             else [own.replace(annotation=hints[name], kind=keyword)]
         )
@@ -62,11 +63,13 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         said.fill(values, options)
         load_named(values.get("plugins", values.pop("_plugins", None)))
         for name, kind in kinds.items():
-            own = {f: values.pop(f.name, None) for f in declared[name]}
+            own = {f: values.pop(f.name, None) for f in fields[name]}
             for each, value in own.items():
                 said.check_given(each, value)
             plain = {f.name: v.value if isinstance(v, StrEnum) else v for f, v in own.items()}
-            values[name] = kind(**{f: v for f, v in plain.items() if v is not None})
+            values[name] = (dict if kind is Fit else kind)(
+                **{f: v for f, v in plain.items() if v is not None}
+            )
         more = {"context": context, "said": said.content}
         return command(**values, **{k: v for k, v in more.items() if k in signature.parameters})
 

@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, cast
 
@@ -15,7 +16,7 @@ from fedcluster.errors import InputError
 from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, SCALES
 from fedcluster.options.choices import MISSING as MISSING_TREATMENTS
 from fedcluster.options.refusals import refused
-from fedcluster.recipes.specifications import SEED, Fit, SelectK, parameter
+from fedcluster.recipes.specifications import SEED, Fit, SelectK, fit_of, parameter
 
 OWN = ("help", "flags", "choices", "least")
 """Options of `parameter` that are not typer's."""
@@ -308,22 +309,6 @@ def check_options(specification: Any) -> None:
         )
 
 
-def with_fuzzifier(job: Fit, *, fuzzy: bool) -> Fit:
-    """Return the job, with a fuzzifier if it is fuzzy; refuse an algorithm of the other kind."""
-    fuzzy, given = fuzzy or job.m is not None, "--fuzzy" if job.m is None else "fit.m"
-    names, name = FUZZY_ALGORITHMS if fuzzy else ALGORITHMS, str(job.algorithm)
-    from_current_folder("." in name)
-    if name not in algorithms() and "." not in name:
-        known = ", ".join(map(repr, algorithms()))
-        raise InputError(
-            f"--algorithm must be one of {known} or my_module.Mine(beta=3), not {name!r}"
-        )
-    if name not in names and "." not in name:
-        key = "algorithm-fuzzy" if fuzzy else "algorithm-hard"
-        raise refused(key, command=True, algorithm=name, given=given)
-    return replace(job, m=job.m or 2.0) if fuzzy else job
-
-
 def with_choice(job: SelectK, prepare: Any, bounds: Any) -> SelectK:
     """Return a choice of k with its options, checked.
 
@@ -464,27 +449,66 @@ def preparation(scaling: Scaling, columns: str | Sequence[str] | None) -> Any:
         raise InputError(f"prepare.{line}" if line.startswith("pca") else line) from error
 
 
-def with_columns(
-    job: Fit, scaling: Scaling, columns: str | Sequence[str] | None
+def fit_asked(
+    words: Any,
+    scaling: Scaling,
+    columns: str | Sequence[str] | None,
+    *,
+    fuzzy: bool,
 ) -> tuple[Fit, str | Sequence[str] | None]:
-    """Return the job with the preparation of columns, and the columns to use.
+    """Return the fit that options and keys ask for, and the columns to use.
 
     Under a privacy budget nothing may be fitted to the rows: columns are scaled by their bounds,
     and those with bounds are used.
 
+    Parameters
+    ----------
+    words : mapping of str to object
+        The parameters of a fit that are said.
+    scaling, columns
+        The preparation of columns.
+    fuzzy : bool
+        Whether clusters are fuzzy without a stated fuzzifier.
+
     Raises
     ------
     InputError
-        If there is a privacy budget and an option depends on the rows.
+        If options are of different kinds of fits, or a number is out of range.
     """
-    if job.epsilon is None:
-        return replace(job, prepare=preparation(scaling, columns)), columns
+    name = str(words["algorithm"])
+    from_current_folder("." in name)
+    if name not in algorithms() and "." not in name:
+        known = ", ".join(map(repr, algorithms()))
+        raise InputError(
+            f"--algorithm must be one of {known} or my_module.Mine(beta=3), not {name!r}"
+        )
     options = asdict(replace(scaling, bounds={}))
     options["scale"] = None if scaling.scale == "standard" else scaling.scale
-    if fitted := [name for name, value in options.items() if value]:
-        raise refused("epsilon-prepare", command=True, option=named(fitted[0], "prepare"))
-    bounds = scaling.bounds or None
-    return replace(job, bounds=bounds), list(bounds) if columns is None and bounds else columns
+    prepared = [option for option, value in options.items() if value]
+    if "epsilon" not in words:
+        more: dict[str, Any] = {"prepare": preparation(scaling, columns)}
+    else:
+        bounds = scaling.bounds or None
+        more = {"bounds": bounds}
+        columns = list(bounds) if columns is None and bounds else columns
+        if prepared:
+            from fedcluster.preprocessing import PreprocessingSpec
+
+            more["prepare"] = PreprocessingSpec()  # refused, whatever it says
+    if fuzzy and "m" not in words:
+        more["m"] = 2.0
+    fit = fit_of(spelled=partial(_spelled, words, prepared), **words, **more)
+    check_options(fit)
+    return fit, columns
+
+
+def _spelled(words: Mapping[str, Any], prepared: Sequence[str], word: str, value: Any) -> str:
+    """Return a word of a fit as it is said; ``prepared`` are those of its preparation."""
+    known = {"choice": "a choice of -k", "gaps": "--missing ignore", "pca": "prepare.pca"}
+    known |= {"prepare": named(next(iter(prepared), ""), "prepare")}
+    known |= {} if "m" in words else {"m": "--fuzzy"}
+    said = known.get(word) or named(word, "fit")
+    return f"{said} {value}" if isinstance(value, str) and word not in known else said
 
 
 def by_name(option: str, text: str | None) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from enum import StrEnum
 from functools import partial
 from importlib.util import find_spec
@@ -308,12 +308,12 @@ def said_now(option: str, command: str) -> str:
     >>> said_now("--n-init", "fedcluster fit")
     '--n-init is a key of the study file: --set fit.n_init=VALUE'
     """
-    from fedcluster.recipes.specifications import Fit, SelectK
+    from fedcluster.recipes.specifications import Fit, SelectK, declared
 
     name, words = option.lstrip("-").replace("-", "_"), command.split()
     kind = SelectK if words[-1] == "select-k" else Fit
     key = SAID.get(name, "")
-    if not key and name in [each.name for each in fields(kind) if each.metadata]:
+    if not key and name in [each.name for each in declared(kind)]:
         key = f"{kind.kind.replace('-', '_')}.{name}=VALUE"
     return f"{option} is a key of the study file: --set {shlex.quote(key)}" if key else ""
 

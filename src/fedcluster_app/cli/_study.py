@@ -19,7 +19,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import Field, asdict, dataclass, field, fields, make_dataclass
+from dataclasses import Field, asdict, dataclass, field, make_dataclass
 from functools import cache
 from os.path import relpath
 from pathlib import Path
@@ -30,7 +30,7 @@ from msgspec import Meta
 from fedcluster.errors import InputError
 from fedcluster.frames.columns import put
 from fedcluster.frames.rows import error_prefix
-from fedcluster.recipes.specifications import Fit, RunOptions, SelectK
+from fedcluster.recipes.specifications import Fit, RunOptions, SelectK, declared
 from fedcluster.texts.words import dotted, in_toml
 from fedcluster_app.cli._options import KINDS, Scaling
 from fedcluster_app.records import (
@@ -143,22 +143,17 @@ def kind_of(declared: Field[Any], section: str) -> Any:
 def sections() -> dict[str, type[Any]]:
     """Return the record of each table of the file that has keys of its own."""
     kinds = {"fit": (Fit,), "select_k": (SelectK,), "prepare": (Scaling,)}
-    declared = {
-        name: [
-            (each.name, kind_of(each, name))
-            for kind in those
-            for each in fields(kind)
-            if each.metadata
-        ]
+    every = {
+        name: [(each.name, kind_of(each, name)) for kind in those for each in declared(kind)]
         for name, those in {**kinds, "run": (RunOptions,)}.items()
     }
-    declared["fit"].append(("fuzzy", bool))
-    declared["select_k"].append(("bounds", Pairs))
-    declared["evaluate"] = [("metrics", Names)]
-    declared["limits"] = [("min_cluster_size", int)]
+    every["fit"].append(("fuzzy", bool))
+    every["select_k"].append(("bounds", Pairs))
+    every["evaluate"] = [("metrics", Names)]
+    every["limits"] = [("min_cluster_size", int)]
     made = {
         name: make_dataclass(name, [(key, kind | None, None) for key, kind in keys])
-        for name, keys in declared.items()
+        for name, keys in every.items()
     }
     return {**made, "source": FileKeys}
 

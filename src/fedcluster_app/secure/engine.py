@@ -128,7 +128,7 @@ class SecureEngine(RemoteEngine):
             If fewer sites than the quorum gave a valid answer.
         """
         if sites is not None and not set(self._left) <= set(sites):
-            raise refused("secure-participation")
+            raise refused("sums-more", what="participation")
         if not self._left:
             self._begin({})
         unknown = self._unknown

@@ -184,7 +184,7 @@ class SecureSite:
             raise WireError("this site answers with secure sums only: begin the run with --secure")
         for step in (*planned, *(task.step for task in tasks)):
             if not (isinstance(step, type) or step.server_additive):
-                raise WireError(str(refused("secure-steps", step=type(step).__name__)))
+                raise WireError(str(refused("sums-more", what=type(step).__name__)))
         return request
 
     def noise_shares(self, header: Mapping[str, Any], request: Fields | None) -> int:

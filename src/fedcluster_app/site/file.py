@@ -852,9 +852,9 @@ class _Written(Struct, forbid_unknown_fields=True):
 def _with_rules(site: SiteFile, rule: str) -> SiteFile:
     """Return a site whose groups have rules, so that its rows are always grouped."""
     if site.privacy is not None:
-        raise refused("rules-budget", where="", rule=rule)
+        raise refused("rules-exact", where="", rule=rule, instead="a privacy budget")
     if site.protection == "limits":
-        raise refused("rules-limits", where="", rule=rule)
+        raise refused("rules-exact", where="", rule=rule, instead="protection 'limits'")
     disclosed = {*(site.columns or ()), *filter(None, [site.label_column])}
     for name in site.groups.sensitive:
         if site.columns is not None and name not in disclosed:
@@ -864,7 +864,7 @@ def _with_rules(site: SiteFile, rule: str) -> SiteFile:
             )
     if site.groups.preset == "strict" and site.federation:
         if site.federation.get("secure") is not True:
-            raise refused("strict-plain", where="")
+            raise refused("strict-secure", where="", do="write secure = true under [federation]")
         if site.federation.get("allow_alone"):
-            raise refused("strict-alone", where="")
+            raise refused("strict-secure", where="", do="leave out allow_alone")
     return replace(site, protection="groups")
