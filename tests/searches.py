@@ -12,17 +12,17 @@ from fedcluster.selection._mixtures import Effort
 
 FEW: dict[str, dict[str, Any]] = {
     "recipes.fit": {
-        **{"N_SEEDS": 3, "N_MORE": 4, "N_MOST": 6, "N_TRIMMED": 4},
+        **{"N_SEEDS": 3, "N_MORE": 4, "N_MOST": 6, "TRIMMED_SEEDS": 4},
         "MANY": {2: 4, 4: 2},
     },
     "recipes._seeds": {
         "SEED_EFFORT": SeedEffort(restarts=6, children=8, patience=4, fuzzy_restarts=6),
     },
     "recipes._mixtures": {
-        **{"RESTARTS": 3, "N_DRAWN": 6, "POPULATION": 3, "CHILDREN": 4, "GENERATIONS": 2},
-        **{"FIRST": {4: 5, 8: 3}, "KEEP": {6: 6, 10: 4, 15: 3, 25: 2}, "MANY_ROWS": 150},
+        **{"RESTARTS": 3, "DRAWN_STARTS": 6, "POPULATION": 3, "CHILDREN": 4, "GENERATIONS": 2},
+        **{"FIRST": {4: 5, 8: 3}, "KEEP": {6: 6, 10: 4, 15: 3, 25: 2}, "ROWS_FOR_LEAVES": 150},
     },
-    "recipes._trimming": {"N_SEEDS": 4, "RESTARTS": 2, "KEEP": {6: 3, 10: 2, 14: 1}},
+    "recipes._trimming": {"TRIMMED_SEEDS": 4, "FITS_A_START": 2, "KEEP": {6: 3, 10: 2, 14: 1}},
     "recipes.bootstrap": {"REPLICATES": 3, "MOST_STEPS": 4},
     "recipes.specifications": {"MOST_CLUSTERS": 5},
     "jobs._kinds": {"MOST_CLUSTERS": 5, "MOST_TRIED": 8},

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fedcluster import Summary
-from fedcluster.core.exact import FEW, canonical, exact_sum
+from fedcluster.core.exact import FEW_ARRAYS, canonical, exact_sum
 from fedcluster.kernels.site_sums import add_lines, empty_accumulator, may_exceed, planes_of
 
 DIGITS = st.sampled_from([1, 3, 1 << 52, (1 << 53) - 1, (1 << 52) + 1]) | st.integers(1, 1 << 53)
@@ -23,7 +23,7 @@ NUMBERS = st.builds(
     st.integers(-1074, 900) | st.integers(-110, 10),
     st.sampled_from([1, -1]),
 ) | st.sampled_from([0.0, -0.0, 5e-324, -5e-324])
-TERMS = st.lists(NUMBERS, min_size=1, max_size=3 * FEW)
+TERMS = st.lists(NUMBERS, min_size=1, max_size=3 * FEW_ARRAYS)
 
 
 def expansion(numbers: list[float]) -> list[float]:
@@ -125,7 +125,7 @@ def test_as_many_numbers_as_are_needed_and_no_more() -> None:
     assert tenth.n_values == 2 * tenth.leaving().n_values == 16
 
 
-@pytest.mark.parametrize("n", [2, FEW + 1, 3000])
+@pytest.mark.parametrize("n", [2, FEW_ARRAYS + 1, 3000])
 def test_what_is_not_finite_or_may_overflow_is_added_as_it_was(n: int) -> None:
     for wrong in (np.inf, -np.inf, np.nan, 1e300):
         planes = exact_sum([np.array([wrong, 1.0])] + [np.array([0.5, 0.5])] * (n - 1))

@@ -454,8 +454,8 @@ def test_of_few_starts_and_of_many_fewer_go_on(
     spec: Fit, racing: dict[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So many from so many rounds on, where none is without hope; the last scores the finalists."""
-    monkeypatch.setattr(_search, "HOPE", 1e9)
-    monkeypatch.setattr(_search, "LONG", 300)
+    monkeypatch.setattr(_search._Runner, "hope", 1e9)  # noqa: SLF001
+    monkeypatch.setattr(_search, "LONG_RUN", 300)
     X = np.random.default_rng(0).uniform(size=(3000, 2))
     asked = steps(run_plan(clustering(replace(spec, tol=0.0)), engine(X)))
     assert asked[0] == ({"SiteSummaries": 1} if spec.init == "auto" else {"FKM": 32})

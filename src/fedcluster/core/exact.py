@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 
-FEW = 4
+FEW_ARRAYS = 4
 """Number of arrays up to which they are added without being cut first."""
 
 AT_ONCE = 1 << 15
@@ -52,16 +52,16 @@ def exact_sum(terms: Sequence[Floats]) -> Floats:
            [8.67361738e-19]])
     """
     shape, cells = terms[0].shape, terms[0].size
-    if cells > AT_ONCE // FEW:
-        flat, starts = [term.ravel() for term in terms], range(0, cells, AT_ONCE // FEW)
+    if cells > AT_ONCE // FEW_ARRAYS:
+        flat, starts = [term.ravel() for term in terms], range(0, cells, AT_ONCE // FEW_ARRAYS)
         parts = [exact_sum([term[i : i + starts.step] for term in flat]) for i in starts]
         joined = np.zeros((max(map(len, parts)), cells))
         for i, part in zip(starts, parts, strict=True):
             joined[: len(part), i : i + starts.step] = part
         return joined.reshape(-1, *shape)
-    planes = list(terms[:FEW])
-    step = max(FEW, AT_ONCE // max(1, cells))
-    for start in range(FEW, len(terms), step):
+    planes = list(terms[:FEW_ARRAYS])
+    step = max(FEW_ARRAYS, AT_ONCE // max(1, cells))
+    for start in range(FEW_ARRAYS, len(terms), step):
         cut = _cut([*planes, *terms[start : start + step]])
         if cut is None:
             return np.stack([np.sum(terms, axis=0)])

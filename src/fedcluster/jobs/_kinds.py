@@ -84,7 +84,7 @@ from fedcluster.rounds import Plan, gather, run_plan, with_preprocessing
 from fedcluster.selection import Rule
 from fedcluster.selection.sweep import JUDGING, clustered_by, select_k_plan
 
-MOST_TRIED, ROWS_EACH = 50, 10
+MOST_TRIED, ROWS_A_CLUSTER = 50, 10
 """Largest number of clusters that "auto" considers, by likelihood; and rows per cluster."""
 
 NOT_PARAMETERS = {"algorithm", "seed", "means", "start"}
@@ -169,7 +169,7 @@ class Clustering(Procedure):
         if (ks := tried(fit.n_clusters)) is None:
             return mixture(fit, preprocessor) if fit.model == "mixture" else clustering(fit)
         if self.auto and self._by_likelihood:
-            most = int(min(MOST_TRIED, n_rows // ROWS_EACH))
+            most = int(min(MOST_TRIED, n_rows // ROWS_A_CLUSTER))
             ks = tuple(range(ks[0], max(ks[-1], most) + 1))
         return select_k_plan(ks, fit, fit.rule, preprocessor=preprocessor, draws=draws)
 

@@ -21,7 +21,7 @@ UNLIKE = 0.01
 LOSS, FEW_GROUPS, FEW_AT_A_SITE = 0.3, 30, 10
 """Loss of inertia times groups per cluster (docs/quality.md), and most loss times its square at a
 small site; and numbers of groups that are too small, at all sites and at one."""
-FAR, FEW_FAR = 0.25, 6
+FAR_SHARE, FEW_FAR = 0.25, 6
 """Inertia that a cluster would add if it joined its nearest, relative to that of all, from which on
 it is far; and number of groups in a cluster that is too small then (benchmarks/groups.py)."""
 CAPPED, FEW_TOLD, UNKNOWN = 4, 15, 0.01
@@ -283,7 +283,7 @@ def far_line(sites: Sequence[SiteInfo], result: Result) -> list[str]:
     shared = weights[:, None] * weights / np.maximum(weights[:, None] + weights, 1e-300)
     joined = shared * apart + np.where(np.eye(k, dtype=bool), np.inf, 0.0)
     few = (weights > 0) & (weights * (n / total) <= FEW_FAR * p)
-    far = np.flatnonzero(few & (joined.min(axis=1) >= FAR * state.inertia))
+    far = np.flatnonzero(few & (joined.min(axis=1) >= FAR_SHARE * state.inertia))
     if not len(far):
         return []
     which = "cluster" if len(far) == 1 else "clusters"

@@ -66,7 +66,7 @@ def rounded(counts: Any) -> Any:
 
 NEARLY = 1e-6
 """Tolerance by which sums of shares may differ from a whole number."""
-FEWEST = 20
+FEWEST_RELEASED = 20
 """Smallest number of rows of a site with groups."""
 ROWS = 2.0 * STEP
 """Number of rows whose change a published number does not show."""
@@ -284,7 +284,7 @@ def _if_counts(weights: Any) -> Any:
 def _are_counts(weights: Any) -> bool:
     numbers = np.atleast_1d(weights)[np.isfinite(np.atleast_1d(weights))]
     each, total = (np.abs(n - np.rint(n)) for n in (numbers, numbers.sum()))
-    shares = numbers.sum() >= FEWEST and total < max(NEARLY, NEARLY**1.5 * numbers.sum())
+    shares = numbers.sum() >= FEWEST_RELEASED and total < max(NEARLY, NEARLY**1.5 * numbers.sum())
     return bool(shares or (each < NEARLY).all())
 
 

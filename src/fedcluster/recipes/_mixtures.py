@@ -319,7 +319,7 @@ def _units(centers: Floats) -> Floats:
     return np.where(sd > 0, sd, 1.0)
 
 
-RESTARTS, N_STARTS, N_DRAWN = 16, 8, 48
+RESTARTS, N_STARTS, DRAWN_STARTS = 16, 8, 48
 """Numbers of runs of k-means of leaves, of the best ones over rows, and of those that are stopped
 early."""
 REFINED, BRIEFLY = 6, 2
@@ -329,7 +329,7 @@ BRIEF, LONG, WHOLE = 5, 20, 300
 of theirs are joined by likelihood, too."""
 ROWS_EACH = 2
 """Smallest weight of a leaf; where rows weigh less than 1 on average, their smallest number."""
-MANY_ROWS = 5_000
+ROWS_FOR_LEAVES = 5_000
 """Number of rows from which on mixtures of leaves are searched instead of mixtures of the rows."""
 N_FOUND, N_HARD = 3, 4
 """Numbers of mixtures of leaves that race over many rows, and of clusters of k-means."""
@@ -338,7 +338,7 @@ SOON, KEEP = {10: 3, 18: 1}, {6: 40, 10: 28, 15: 20, 25: 10}
 TOLD = 0.05
 """Gain of a row's log likelihood in a mixture of leaves, as a share of log k, from which on leaves
 tell the components, so that no clusters of k-means need to race."""
-BEHIND = 0.1
+BEHIND_LIKELIHOOD = 0.1
 """Difference of a row's log likelihood from which on a mixture of leaves is not continued."""
 SAME_LEAVES, SAME_SHARES = 1e-3, 1e-2
 """Differences up to which two mixtures of leaves are the same: of the log likelihood of a row, and
@@ -362,7 +362,7 @@ def mixture(spec: Fit, preprocessor: RowTransform | None = None) -> Plan[Result]
     step, means = algorithm_of(spec), State()
     assert isinstance(step, GaussianMixture)  # or it was refused
     history: tuple[Iteration, ...] = ()
-    many = from_leaves(spec) and not spec.noise and sum(spec.site_rows) >= MANY_ROWS
+    many = from_leaves(spec) and not spec.noise and sum(spec.site_rows) >= ROWS_FOR_LEAVES
     if from_leaves(spec):
         step, begun, means = yield from _from_leaves(step, spec, preprocessor, many)
     else:
@@ -423,7 +423,7 @@ def _starts(spec: Fit) -> Plan[tuple[list[State], tuple[Iteration, ...], State]]
 def _seeds(means: State, spec: Fit) -> list[State]:
     """Return starts that k-means++ draws from the means."""
     rng = stream(spec.seed, 2_000_000)
-    k, n = spec.n_clusters, 0 if spec.n_init else N_DRAWN
+    k, n = spec.n_clusters, 0 if spec.n_init else DRAWN_STARTS
     if len(means.centers) < k:
         return []
     points, weights = means.centers, means.weights
@@ -437,7 +437,7 @@ def _from_leaves(
     """Plan the starts that leaves give; return the step, the starts, and the leaves' means."""
     step, rows = yield from _described(step, spec, preprocessor)
     k, rng, table = spec.n_clusters, stream(spec.seed, 3_000_000), rows.table
-    hard = _clustered(rows, k, 0 if many else N_DRAWN, rng)
+    hard = _clustered(rows, k, 0 if many else DRAWN_STARTS, rng)
     found, starts = _likely(rows, step, k, [fit.labels for fit in hard[:RESTARTS]])
     if many:
         found = found[:N_FOUND]
@@ -493,7 +493,9 @@ def _likely(
     def carried_on(states: Sequence[State], most: int) -> list[State]:
         each = [finer.iterated(step, state, most)[0] for state in states]
         found = distinct(step, [state for state in each if np.isfinite(state.inertia)], _same)
-        return [state for state in found if state.inertia <= found[0].inertia + BEHIND * n]
+        return [
+            state for state in found if state.inertia <= found[0].inertia + BEHIND_LIKELIHOOD * n
+        ]
 
     begun = [finer.started(step, k, np.tile(each, 2)) for each in labels]
     found = carried_on(carried_on(begun, BRIEF), LONG)

@@ -30,18 +30,13 @@ MANY = {2: 16, 4: 4}
 
 Rank = Callable[[State], Any]
 
-HOPE = 3
-"""Number of its last gains by which a run may be behind the best one before it has no hope."""
 
-LONG, AHEAD = 8, (2.0, 4.0)
-"""Number of rounds after which a run is long, and factors that then extend its moves, too."""
+LONG_RUN = 8
+"""Number of rounds after which a run is long."""
 
 
 LED = "when the run that was ahead ended"
 """Reason given for a run that was cut off by the end of its race."""
-
-HIDDEN = 1e-6
-"""Smallest share of the rows that is more than rounding."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,6 +56,9 @@ class _Runner:
     state: State
     history: tuple[Iteration, ...] = ()
     ahead: tuple[State, ...] = ()
+    hope = 3
+    """Number of its last gains by which a run may be behind the best one before it has no hope."""
+    factors = (2.0, 4.0)  # factors that extend the moves of a long run, too
 
     @property
     def cycles(self) -> bool:
@@ -100,7 +98,7 @@ class _Runner:
         ahead: tuple[State, ...] = ()
         if state.centers.shape == place.centers.shape:
             moves = state.centers - place.centers
-            ahead = tuple(replace(state, centers=place.centers + f * moves) for f in AHEAD)
+            ahead = tuple(replace(state, centers=place.centers + f * moves) for f in self.factors)
         return _Runner(state, (*self.history, done), ahead)
 
     def has_hope(self, best: _Runner) -> bool:
@@ -109,7 +107,7 @@ class _Runner:
             return True
         gain = self.history[-2].inertia - self.state.inertia
         behind = self.state.inertia - best.state.inertia
-        return self is best or behind <= HOPE * gain + ROUNDED * abs(best.state.inertia)
+        return self is best or behind <= self.hope * gain + ROUNDED * abs(best.state.inertia)
 
 
 def race(
@@ -160,7 +158,7 @@ def race(
         asked = [i for i, each in enumerate(runners) if not each.rests(eager)]
         if not asked:
             break
-        far = ahead and done > LONG
+        far = ahead and done > LONG_RUN
         places = [[runners[i].state, *(runners[i].ahead if far else ())] for i in asked]
         try:
             answers = iter((yield [Task(algorithm, at, seed) for each in places for at in each]))
@@ -226,7 +224,8 @@ def _hidden(result: Result, inertia: float, answers: Answers) -> str:
     if not isinstance(result.algorithm, Lloyd) or last is None or last.missing or not n_rows:
         return ""
     rows = 1 - float(result.state.weights.sum()) / n_rows
-    if rows < HIDDEN or inertia <= 0:
+    # Smallest share of the rows that is more than rounding.
+    if rows < 1e-6 or inertia <= 0:
         return ""
     share = max(0.0, 1 - last.inertia / inertia)
     return f"; limits hid {rows:.2%} of the rows, which hold {share:.0%} of the inertia"

@@ -26,19 +26,14 @@ from fedcluster.recipes._seeds import places_by_rise
 from fedcluster.recipes.specifications import Fit
 from fedcluster.rounds import Plan, reason, server_update
 
-N_SEEDS = 16
+TRIMMED_SEEDS = 16
 """Number of starts of the default way to trim."""
 
 KEEP = {6: 6, 10: 3, 14: 1}
 """Number of runs that stay in the race after each round; the first two find the radius."""
 
-MOST_RACED = 40
-"""Largest number of rounds of the race; if limits hide rows, the radius may not converge in it."""
 
-MOST_SEARCHED = 60
-"""Largest number of rounds of one search for the radius; only changing sites exhaust it."""
-
-RESTARTS, STEPS = 5, 50
+FITS_A_START, STEPS = 5, 50
 """Number of fits to the description per start, and of the steps of each."""
 
 Trimmed = tuple[float, Floats, Floats]
@@ -56,7 +51,8 @@ def trimmed_run(algorithm: TrimmedLloyd, starts: Sequence[State], spec: Fit) -> 
     spec : Fit
         The seed and the largest number of rounds.
     """
-    raced = min(spec.max_iter, MOST_RACED)
+    # Largest number of rounds of the race; if limits hide rows, the radius may not converge in it.
+    raced = min(spec.max_iter, 40)
     best, *_ = yield from race(algorithm, starts, seed=spec.seed, max_rounds=raced, keep=KEEP)
     state, history, hidden = best.state, best.history, False
     while True:
@@ -83,7 +79,8 @@ def exact_radius(
     If limits hide rows, it ends with the radius known so far.
     """
     history: tuple[Iteration, ...] = ()
-    for _ in range(MOST_SEARCHED):
+    # Largest number of rounds of one search for the radius; only changing sites exhaust it.
+    for _ in range(60):
         held = replace(state, memory={**state.memory, "radius": np.zeros(1)}, converged=False)
         [answers] = yield [Task(algorithm, held, seed)]
         state, done = server_update(algorithm, held, answers, seed)
@@ -122,7 +119,7 @@ def trimmed_seeds(
     copies = np.resize(np.arange(len(state.centers)), max(0, n_clusters - len(state.centers)))
     points = np.concatenate([state.centers, state.centers[copies]])
     weights = np.append(state.weights, np.zeros(len(copies)))
-    fits = [_fit(points, weights, n_clusters, trim, rng) for _ in range(RESTARTS * n_seeds)]
+    fits = [_fit(points, weights, n_clusters, trim, rng) for _ in range(FITS_A_START * n_seeds)]
     distinct = [fits[i] for i in places_by_rise([fit[0] for fit in fits])]
     return [State(centers, sizes, round=state.round) for _, centers, sizes in distinct[:n_seeds]]
 

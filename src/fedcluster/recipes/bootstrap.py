@@ -25,8 +25,6 @@ REPLICATES = 20
 """Default number of replicates."""
 MOST_STEPS, MOST_REPLICATES = 10, 200
 """Largest number of rounds of a replicate after its start, and of replicates."""
-AFTERWARDS = 1
-"""Number of rounds after the replicates were asked to end: the comparison."""
 MOST_ROUNDS = 1.5
 """Largest number of rounds, as a multiple of those of the clustering alone."""
 
@@ -64,7 +62,8 @@ def beside_replicates(
     while running:
         asked: dict[int, list[Task]] = {}
         for i in list(running):
-            late = i > 0 and done + 1 + AFTERWARDS > limit
+            # Number of rounds after the replicates were asked to end: the comparison.
+            late = i > 0 and done + 1 + 1 > limit
             try:
                 asked[i] = _next(running[i], answers[i], late=late)
             except StopIteration as stop:

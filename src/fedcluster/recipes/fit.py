@@ -71,8 +71,7 @@ from fedcluster.options.choices import builder, imported, made, written
 from fedcluster.options.refusals import refused
 from fedcluster.recipes._search import HALVING, MANY, SHORT, best_of, race
 from fedcluster.recipes._seeds import best_seeds
-from fedcluster.recipes._trimming import N_SEEDS as N_TRIMMED
-from fedcluster.recipes._trimming import trimmed_run, trimmed_seeds
+from fedcluster.recipes._trimming import TRIMMED_SEEDS, trimmed_run, trimmed_seeds
 from fedcluster.recipes.specifications import Fit, FuzzyFit, TrimmedFit
 from fedcluster.rounds import (
     ENOUGH,
@@ -367,7 +366,7 @@ def _from_trimmed_starts(algorithm: TrimmedLloyd, spec: Fit) -> Plan[Result]:
         seeds, history = yield from drawn_starts(spec)
     else:
         described = yield from description(step, spec.n_clusters, spec.seed)
-        n_seeds = spec.n_init or (N_TRIMMED if spec.algorithm == "auto" else 1)
+        n_seeds = spec.n_init or (TRIMMED_SEEDS if spec.algorithm == "auto" else 1)
         rng = stream(spec.seed, described.state.round)
         seeds = trimmed_seeds(described.state, spec.n_clusters, algorithm.trim, n_seeds, rng)
         history = described.history

@@ -81,7 +81,7 @@ PLAIN_CELLS = 0.5
 LAST = 0.7
 """Part of the remaining budget for the rounds of updates that the last round takes."""
 
-ROUNDS, MOST_ROUNDS, PLENTY = 2, 8, 50.0
+FEWEST_UPDATES, MOST_UPDATES, PLENTY = 2, 8, 50.0
 """Smallest and largest number of rounds of updates, and the rows per cluster, in noise
 multipliers of the whole budget times sqrt(d), from which on each doubling allows one more round."""
 
@@ -166,7 +166,7 @@ class Releases:
             start = {"moments": MOMENTS, "scatter": SCATTER, "cells": CELLS}
         least = fewest_rows(n_clusters, n_columns, budget, n_noises)
         more = log2(max(n_rows * SEEN / (PLENTY * least), 1.0))
-        rounds, left = min(ROUNDS + int(more), MOST_ROUNDS), 1.0 - sum(start.values())
+        rounds, left = min(FEWEST_UPDATES + int(more), MOST_UPDATES), 1.0 - sum(start.values())
         earlier = [left * (1.0 - LAST) / (rounds - 1)] * (rounds - 1)
         updates = {f"update {i}": x for i, x in enumerate([*earlier, left * LAST], start=1)}
         noises = {name: noise_of(share * budget.rho) for name, share in (start | updates).items()}
@@ -179,7 +179,7 @@ class Releases:
     @property
     def spread(self) -> float:
         """The radius of updates, in root mean squared distances."""
-        return LOOSE if f"update {ROUNDS + 1}" in self.noises else TIGHT
+        return LOOSE if f"update {FEWEST_UPDATES + 1}" in self.noises else TIGHT
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -58,41 +58,14 @@ from fedcluster.recipes.specifications import Fit
 Exchange = list[tuple[Task, Answers]]
 Kept = deque[Exchange]
 
-ROUNDS = 8
-"""Number of rounds that are remembered: the winner of a race may have ended before others."""
 
 SITES = range(3, 51)
 """Numbers of sites for which influence is reported: of two, neither stands out; of many, none
 does."""
 
-FEWEST = 1e-6
-"""Smallest share of the rows by which influence is divided."""
-
-STRIKING, SHIFT, TIMES = 0.05, 0.5, 3.0
-"""A site stands out if it adds this share to the others' inertia, moves a centre by this part of
-its cluster's spread, and adds this many times as much as any other site."""
-
-
-MOST_VALUES = 2048
-"""Number of values of all centres up to which descriptions are compared; more take as long as a
-fit."""
-
-FAR, REFINED = 9.0, 5
-"""Factor of the usual squared distance at which that of a mean is capped, and number of passes
-over the others."""
 
 FACTORS = (-1.0, *(1.2 ** (sign * i) for i in range(1, 10) for sign in (-1, 1)))
 """Factors tried on a column to see whether its rows would fit: another sign, or another unit."""
-
-EXACT = 1e-12
-"""Least misfit: rows that lie at the centres have none."""
-UNLIKE, ALIKE, MENDED, CLEARLY = 1.6, 1.35, 1.5, 1.3
-"""Misfit of odd rows; largest misfit with the column corrected; factor by which the correction
-must reduce it; and factor by which this must exceed that at any other site."""
-
-OWN, FEW_OTHERS = 0.5, 0.01
-"""Share of its rows in clusters of its own from which on a site is odd, and largest number of
-others' rows in such a cluster, as a share of the site's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +107,27 @@ class Influence:
     misfit: float | None = None
     column: str | None = None
     factor: float | None = None
+    striking_share = 0.05  # a site stands out if it adds this share to the others' inertia
+    striking_shift = 0.5  # and moves a centre by this part of its cluster's spread
+    striking_times = 3.0  # and adds this many times as much as any other site
+    unlike_from = 1.6  # misfit of odd rows
+    alike_upto = 1.35  # largest misfit with the column corrected
+    mended_by = 1.5  # factor by which the correction must reduce it
+    clearly_by = 1.3  # factor by which this must exceed that at any other site
+    own_share = 0.5  # share of its rows in clusters of its own from which on a site is odd
+    few_others = 0.01  # largest number of others' rows in such a cluster, as a share of the site's
+    apart_from = 9.0  # squared distance, in variances, beyond which a site is left out of a cluster
+    certain_from = 100.0
+    """The same for naming a site that was left out of a column, as many columns are tested."""
+    vouched_share = 0.5
+    """Share of a site's description that others must confirm, or it is left out of the start."""
+    least_misfit = 1e-12  # least misfit: rows that lie at the centres have none
 
     @property
     def is_odd(self) -> bool:
         """Whether a column differs from that of others, or most rows are in clusters of its own."""
-        strange = self.misfit is not None and self.misfit > UNLIKE
-        return self.column is not None or (strange and self.own > OWN)
+        strange = self.misfit is not None and self.misfit > self.unlike_from
+        return self.column is not None or (strange and self.own > self.own_share)
 
 
 def remember(kept: Kept, tasks: Sequence[Task], answers: Sequence[Answers]) -> None:
@@ -189,15 +177,16 @@ def striking(found: Sequence[Influence]) -> Influence | None:
     if not found or found[0].inertia_change is None:
         return None
     first, *others = [each.inertia_change or 0.0 for each in found]
-    much = first > STRIKING and found[0].largest_shift > SHIFT
-    return found[0] if much and first > TIMES * max(others) else None
+    much = first > Influence.striking_share and found[0].largest_shift > Influence.striking_shift
+    return found[0] if much and first > Influence.striking_times * max(others) else None
 
 
 def _rank(each: Influence) -> tuple[bool, bool, float, float]:
     change = each.inertia_change
     much = each.largest_shift if change is None else change
     mended = each.column is not None
-    return mended, each.is_odd, much / max(each.share, FEWEST), each.largest_shift
+    # Smallest share of the rows by which influence is divided.
+    return mended, each.is_odd, much / max(each.share, 1e-6), each.largest_shift
 
 
 def _made(task: Task, answers: Sequence[Summary], seed: int) -> State | None:
@@ -246,7 +235,7 @@ def _of(
     own = 0.0
     if by_cluster and rows[name] > 0:
         mine = np.asarray(told[name].weights)
-        own = float(mine[np.sum(lines, axis=0) < FEW_OTHERS * mine].sum() / rows[name])
+        own = float(mine[np.sum(lines, axis=0) < Influence.few_others * mine].sum() / rows[name])
     if without is None or without.centers.shape != state.centers.shape:
         return Influence(name, float("inf"), float("inf"), None, alone, share, own)
     place = np.arange(k) if by_cluster else _nearest_places(without.centers, state.centers)
@@ -265,7 +254,9 @@ def _with_misfits(
 
     If most sites are far from the others' clusters, none of them is odd.
     """
-    few = result.state.centers.size <= MOST_VALUES
+    # Number of values of all centres up to which descriptions are compared; more take as long as a
+    # fit.
+    few = result.state.centers.size <= 2048
     if listener.described is None or not few or not isinstance(result.algorithm, Lloyd | FFCM):
         return list(found)
     task, answers = listener.described
@@ -278,7 +269,7 @@ def _with_misfits(
         return list(found)
     beside = {site: _Beside.of(site, told, result.state.centers) for site in every}
     ratios = [each.ratio for each in beside.values()]
-    alike = float(np.median(ratios)) < UNLIKE
+    alike = float(np.median(ratios)) < Influence.unlike_from
     scaled = _scaled_columns(task.preprocessor, columns, d)
     return [
         replace(each, misfit=beside[each.site].ratio, **_odd(each.site, beside, scaled))
@@ -307,17 +298,19 @@ def _odd(
 ) -> dict[str, Any]:
     """Return the column of a site that a factor would correct, and the factor; or nothing."""
     own = beside[site]
-    if own.ratio <= UNLIKE or not columns:
+    if own.ratio <= Influence.unlike_from or not columns:
         return {}
     tried = [(*own.mended(j, zero), j, name, zero) for j, name, zero in columns]
     ratio, factor, j, name, zero = min(tried)
     others = [
-        each.ratio / max(each.mended(j, zero)[0], EXACT)
+        each.ratio / max(each.mended(j, zero)[0], Influence.least_misfit)
         for key, each in beside.items()
         if key != site
     ]
-    gain = own.ratio / max(ratio, EXACT)
-    if ratio > ALIKE or gain < max(MENDED, CLEARLY * max(others)):
+    gain = own.ratio / max(ratio, Influence.least_misfit)
+    if ratio > Influence.alike_upto or gain < max(
+        Influence.mended_by, Influence.clearly_by * max(others)
+    ):
         return {}
     return {"column": name, "factor": factor}
 
@@ -343,6 +336,8 @@ class _Beside:
     centers: Floats
     usual: float
     most: float
+    far = 9.0  # factor of the usual squared distance at which that of a mean is capped
+    refined = 5  # number of passes over the others
 
     @classmethod
     def of(cls, site: str, told: Mapping[str, tuple[Floats, Floats]], centers: Floats) -> _Beside:
@@ -352,10 +347,10 @@ class _Beside:
         """
         others = [each for name, each in told.items() if name != site]
         points, weights = (np.concatenate(each) for each in zip(*others, strict=True))
-        fit = lloyd(points, centers, weights, max_iter=REFINED, empty="relocate")
+        fit = lloyd(points, centers, weights, max_iter=cls.refined, empty="relocate")
         centers = fit.centers[fit.weights > 0]
         squared = nearest(points, centers)[1]
-        most = FAR * float(weights @ squared / weights.sum())
+        most = cls.far * float(weights @ squared / weights.sum())
         usual = float(weights @ np.minimum(squared, most) / weights.sum())
         return cls(*told[site], centers, max(usual, np.finfo(float).tiny), most)
 
@@ -434,20 +429,6 @@ def plain(found: Sequence[Influence]) -> list[dict[str, Any]]:
 
 def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-APART = 9.0
-"""Squared distance, in variances, beyond which a site is left out of a cluster."""
-
-CERTAIN = 100.0
-"""The same for naming a site that was left out of a column, as many columns are tested."""
-
-VOUCHED = 0.5
-"""Share of a site's description that others must confirm, or it is left out of the start."""
-
-SEARCHES, RUNS = 6, 12
-"""Number of searches among descriptions, each without those that too few sites confirm, and of
-runs in each."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -569,7 +550,8 @@ class Listener:
     """
 
     rule: Robust | None = None
-    kept: Kept = field(default_factory=lambda: deque(maxlen=ROUNDS))
+    # Number of rounds that are remembered: the winner of a race may have ended before others.
+    kept: Kept = field(default_factory=lambda: deque(maxlen=8))
     trimmed: Trimmed = field(default_factory=Trimmed)
     described: tuple[Task, Answers] | None = None
 
@@ -650,7 +632,7 @@ def _columns(rule: Robust, _task: Task, names: Sequence[str], given: Sequence[Su
             out = apart(value[:, None], w, 0.0, rule.faults)
             kept = majority(np.where(out, 0.0, w), rule.faults)
             told[held, j, q] = (kept @ value / kept.sum() + mean**2) * w
-            named = apart(value[:, None], w, 0.0, rule.faults, CERTAIN)
+            named = apart(value[:, None], w, 0.0, rule.faults, Influence.certain_from)
             left_out |= {names[i]: "the preparation of a column" for i in held[named]}
     combined = [Summary(s, w) for s, w in zip(told, weights, strict=True)]
     return combined, Trimmed(before=left_out)
@@ -689,12 +671,13 @@ def _descriptions(
     points = np.concatenate([a.sums for a in given])[some] / told[some, None]
     site, full = site[some], told[some]
     supported, weights, rng = full, full, stream(rule.seed, 0, "robust")
-    for _ in range(SEARCHES):
+    # searches among descriptions, each without those that too few sites confirm
+    for _ in range(6):
         there = weights > 0
         if not there.any():
             break
         k = min(rule.n_clusters, int(there.sum()))
-        fits = kmeans_runs(points[there], k, weights[there], rng=rng, n_runs=RUNS)
+        fits = kmeans_runs(points[there], k, weights[there], rng=rng, n_runs=12)
         best = min(fits, key=lambda fit: fit.inertia)
         labels = ((points[:, None] - best.centers[None]) ** 2).sum(axis=2).argmin(axis=1)
         again = _supported(labels, np.where(supported > 0, full, 0.0), site, k, rule.faults)
@@ -736,7 +719,7 @@ def _vouched(weights: Floats, told: Floats, site: Any, faults: int) -> Floats:
     left, all_ = (np.bincount(site, each) for each in (weights, told))
     share = np.divide(left, all_, out=np.ones_like(left), where=all_ > 0)
     worst = np.argsort(share, kind="stable")[:faults]
-    out = worst[share[worst] < VOUCHED]
+    out = worst[share[worst] < Influence.vouched_share]
     return np.where(np.isin(site, out), 0.0, weights)
 
 
@@ -787,7 +770,11 @@ def median(values: Floats, weights: Floats) -> Floats:
 
 
 def apart(
-    values: Floats, weights: Floats, spread: float, faults: int, beyond: float = APART
+    values: Floats,
+    weights: Floats,
+    spread: float,
+    faults: int,
+    beyond: float = Influence.apart_from,
 ) -> Any:
     """Return which sites are too far from the others, (h,) booleans; at most F of them.
 
