@@ -168,6 +168,7 @@ class AuditLog:
             _check_end(self.path, whole, self._head)
             if self._head.site != self._site:
                 _complain(self.path, 1, f"the log is of site {self._head.site!r}")
+            self._keep_head()  # a crash may have left the first line without one
         self._offset += len(whole)
 
     def _set_aside(self, torn: bytes) -> None:
@@ -216,8 +217,11 @@ class AuditLog:
         write_durably(self.path, raw)
         self._offset += len(raw)
         self._head = head.after(line, own_hash)
+        self._keep_head()
+
+    def _keep_head(self) -> None:
         with atomic_write(self.path.with_suffix(".head")) as temporary:
-            end = {"part": self._head.part, "line": self._head.line, "hash": own_hash}
+            end = {"part": self._head.part, "line": self._head.line, "hash": self._head.hash}
             write_durably(temporary, json.dumps(end).encode())
 
 

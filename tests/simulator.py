@@ -1,0 +1,321 @@
+"""A federation in one thread: real programs, a simulated network, clock and disk.
+
+All that is drawn comes from one seed: how long messages take, which are lost or come twice, when a
+program is killed, at which write to its disk, and when it is started again. Sites and coordinator
+are the real ones, with their logs, states and records; only the bytes between them are carried
+here, and only the clock and the disk's delays are not real. So a failure is a seed.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from peer import KNOWN
+
+from fedcluster.core import Column, Data
+from fedcluster.engines.client import Client
+from fedcluster.privacy import Groups
+from fedcluster_app.coordinator.run_job import HEADS, engine_over, run_in_folder
+from fedcluster_app.secure.cohort import Terms
+from fedcluster_app.secure.site import SecureSite
+from fedcluster_app.site.membership import LOG, folder_auditor
+from fedcluster_app.site.worker import ReceivedModels
+from fedcluster_app.trust.audit_log import has_left, read_log, verify
+from fedcluster_app.trust.site_state import STATE_FILE, SiteState
+from fedcluster_app.wire.exchange import Reply, RetryingTransport
+from fedcluster_app.wire.ledger import Ledger
+from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.responder import Responder
+
+COLUMNS = ("age", "stay")
+DEADLINE = 120.0
+COORDINATOR = "coordinator"
+
+
+class KilledError(BaseException):
+    """A program ends here, without a word."""
+
+
+@dataclass(frozen=True)
+class Faults:
+    """What may go wrong, and how often.
+
+    Parameters
+    ----------
+    lost, twice : float
+        Probabilities that a message is lost, and that it comes twice.
+    slow : float
+        Mean seconds that a message takes.
+    kills : int
+        The largest number of kills of any program.
+    """
+
+    lost: float = 0.0
+    twice: float = 0.0
+    slow: float = 0.5
+    kills: int = 0
+
+
+@dataclass
+class Site:
+    """A site: its folder, its rows, and its program while it runs."""
+
+    name: str
+    folder: Path
+    rows: np.ndarray
+    keys: Mapping[str, Ed25519PrivateKey] | None
+    program: Responder | None = None
+    said: list[str] = field(default_factory=list)
+
+    @property
+    def log(self) -> Path:
+        return self.folder / LOG
+
+    @property
+    def models(self) -> ReceivedModels:
+        return ReceivedModels(self.state, self.folder / "results")
+
+    @property
+    def state(self) -> SiteState:
+        return SiteState(self.folder / STATE_FILE)
+
+    def start(self) -> None:
+        """Start the program, as on a machine that was switched on."""
+        for each in ("results",):
+            (self.folder / each).mkdir(parents=True, exist_ok=True)
+        state = self.state
+        if not state.is_there:
+            state.create()
+        data = Data(self.rows, columns=tuple(map(Column, COLUMNS)))
+        client = Client(self.name, data, protection=Groups(3, min_rows=6))
+        secure = None
+        if self.keys is not None:
+            peers = {name: key.public_key() for name, key in self.keys.items()}
+            secure = SecureSite(self.name, self.keys[self.name], peers, Terms(), state)
+        self.program = Responder(
+            client,
+            columns=COLUMNS,
+            choose=lambda names, raw=False: client,
+            policy=Policy(ledger=Ledger(state)),
+            auditor=folder_auditor(self.folder, self.name, "here", COLUMNS, self.said.append),
+            keep=lambda model: self.models.receive(model, "rows"),
+            secure=secure,
+            **KNOWN,
+        )
+
+    def left(self) -> set[str]:
+        """The digests of all replies that left according to the log."""
+        return {line["reply"] for line in read_log(self.log) if "reply" in line}
+
+
+class World:
+    """All programs of a federation, and what happens to them.
+
+    Parameters
+    ----------
+    folder : Path
+        An empty folder.
+    rows : mapping of str to ndarray of shape (n, 2)
+        The rows of each site.
+    seed : int
+        Decides all that is drawn.
+    faults : Faults
+    secure : bool
+        Whether sums are secure.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        rows: Mapping[str, np.ndarray],
+        seed: int,
+        faults: Faults,
+        *,
+        secure: bool = False,
+    ) -> None:
+        self.rng, self.faults, self.now = np.random.default_rng(seed), faults, 0.0
+        keys = {name: Ed25519PrivateKey.generate() for name in rows} if secure else None
+        self.secure = secure
+        self.sites = {n: Site(n, folder / "sites" / n, X, keys) for n, X in rows.items()}
+        self.run = folder / "federation" / "runs" / "run-1"
+        self.run.mkdir(parents=True)
+        self.outcome: dict[str, Any] = {}
+        self.events: list[tuple[float, int, Callable[[], None]]] = []
+        self._count = itertools.count()
+        self._kills = int(self.rng.integers(faults.kills + 1))
+        self._acting, self._writes = COORDINATOR, -1
+        self.delivered: dict[str, set[str]] = {name: set() for name in rows}
+        self.lives, self.killed, self.errors = 0, list[str](), list[str]()
+
+    # The disk
+
+    def write(self) -> None:
+        """Count a write to a disk; the program that writes may be killed there."""
+        self._writes -= 1
+        if self._writes == -1:
+            self.killed.append(f"{self._acting} at {self.now:.1f} s")
+            raise KilledError(self._acting)
+
+    @contextmanager
+    def _as(self, program: str) -> Iterator[None]:
+        """Let a program act; draw whether, and at which of its next writes, it is killed."""
+        before = self._acting, self._writes
+        self._acting, self._writes = program, -1
+        if self._kills and self.rng.random() < 0.1:
+            self._kills -= 1
+            self._writes = int(self.rng.integers(1, 9))
+        try:
+            yield
+        finally:
+            self._acting, self._writes = before
+
+    # The network
+
+    def at(self, seconds: float, act: Callable[[], None]) -> None:
+        """Let something happen in some seconds."""
+        heapq.heappush(self.events, (self.now + seconds, next(self._count), act))
+
+    def carried(self, deliver: Callable[[], None]) -> None:
+        """Carry a message: it takes a while, may be lost, or come twice."""
+        if self.rng.random() < self.faults.lost:
+            return
+        for _ in range(1 + (self.rng.random() < self.faults.twice)):
+            self.at(float(self.rng.exponential(self.faults.slow)), deliver)
+
+    def connected(self) -> list[str]:
+        """The sites whose programs run."""
+        return [name for name, site in self.sites.items() if site.program is not None]
+
+    def ask(self, site: Site, message: bytes, answer: Callable[[bytes], None]) -> None:
+        """Let a site answer a message that reached its machine."""
+        if site.program is None:
+            return
+        try:
+            with self._as(site.name):
+                reply = site.program.reply(message)
+        except KilledError:
+            site.program = None
+            self.at(float(self.rng.uniform(0.1, 30.0)), lambda: self.start(site))
+        else:
+            self.carried(lambda: answer(reply))
+
+    def start(self, site: Site) -> None:
+        """Start a site, again and again if it is killed while it starts."""
+        try:
+            with self._as(site.name):
+                site.start()
+        except KilledError:
+            site.program = None
+            self.at(1.0, lambda: self.start(site))
+
+    # The coordinator
+
+    def fit(self, job: Mapping[str, Any], name: str = "fit") -> dict[str, Any]:
+        """Carry out a job, and resume it however often it is broken off; return its outcome."""
+        for site in self.sites.values():
+            self.start(site)
+        content = {"job": name, "parameters": job, "columns": None, "sites": sorted(self.sites)}
+        content |= {"out": "result", "quorum": None, "secure": self.secure}
+        (self.run / "job.json").write_text(json.dumps(content))
+        while True:
+            self.lives += 1
+            assert self.lives < 15, f"it never ends: {self.errors[-1:]}"
+            (self.run / "outcome.json").unlink(missing_ok=True)
+            try:
+                with self._as(COORDINATOR):
+                    error = run_in_folder(lambda _: self._engine(), self.run)
+            except KilledError:
+                continue
+            if not error:
+                self.outcome = json.loads((self.run / "outcome.json").read_text())
+                return self.outcome
+            self.errors.append(error)
+
+    def _engine(self) -> Any:
+        transport = RetryingTransport(
+            Connection(self), DEADLINE, clock=lambda: self.now, grace=30.0
+        )
+        return engine_over(transport, sorted(self.sites), secure=self.secure)
+
+    # What must hold
+
+    def check(self) -> None:
+        """Check the logs: each reply that reached anybody is in the log of its site, in a chain."""
+        heads = json.loads((self.run / HEADS).read_text())
+        for name, site in self.sites.items():
+            if site.program is None:
+                self.start(site)
+            end, known = verify(site.log, heads[name])
+            assert known is not None, f"the coordinator knows a line that {name} does not"
+            assert self.delivered[name] <= site.left(), f"{name} logs not all that left"
+            assert end.line == sum(1 for _ in read_log(site.log))
+            assert any(map(has_left, read_log(site.log)))
+            assert site.models.are_waiting or name not in self.outcome["model_at"]
+
+
+class Connection:
+    """The carrier of one life of the coordinator: replies to earlier lives never reach it."""
+
+    def __init__(self, world: World) -> None:
+        self._world, self._replies = world, list[Reply]()
+
+    def connected(self) -> list[str]:
+        return self._world.connected()
+
+    def send(self, exchange: int, messages: Mapping[str, bytes], seconds: float) -> list[str]:
+        del seconds
+        for name, message in messages.items():
+            site = self._world.sites[name]
+
+            def answer(reply: bytes, name: str = name) -> None:
+                self._world.delivered[name].add(sha256(reply).hexdigest())
+                self._replies.append(Reply(name, exchange, reply))
+
+            self._world.carried(
+                lambda site=site, message=message, answer=answer: self._world.ask(
+                    site, message, answer
+                )
+            )
+        return list(messages)
+
+    def receive(self, seconds: float) -> Iterable[Reply]:
+        world, end = self._world, self._world.now + max(seconds, 0.001)
+        while not self._replies and world.events and world.events[0][0] <= end:
+            world.now, _, act = heapq.heappop(world.events)
+            act()
+        if not self._replies:
+            world.now = end
+        replies, self._replies = self._replies, []
+        return replies
+
+
+@contextmanager
+def simulated_disk(monkeypatch: Any) -> Iterator[Callable[[World], None]]:
+    """Let writes to the disk take no time, and count for a world."""
+    worlds: list[World] = []
+    replace = os.replace
+
+    def wrote(*_: Any) -> None:
+        if worlds:
+            worlds[-1].write()
+
+    def replaced(source: Any, target: Any, **how: Any) -> None:
+        wrote()
+        replace(source, target, **how)
+        wrote()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", wrote)
+        patch.setattr(os, "replace", replaced)
+        yield worlds.append
