@@ -104,11 +104,8 @@ def test_every_option_has_values() -> None:
     assert undeclared() == {}
 
 
-SHOWN = {"--out", "--overwrite", "--no-report", "--json", "--quiet", "--keep-names"}
+SHOWN = {"--out", "--overwrite", "--json", "--quiet", "--keep-names"}
 """Options of what is shown and written of a result."""
-
-ELSEWHERE = {job: {"--engine"} for job in ("fit", "select-k", "evaluate", "profile")}
-"""Options that tests of their own combine with others: `test_dask` reads files on a cluster."""
 
 
 VALUES = [[(name, each) for each in "123"] for name in "abcd"]
@@ -153,9 +150,8 @@ def test_every_option_of_a_command_is_said_in_a_combination(job: str) -> None:
             said |= {word.split("=")[0] for word in words if word.startswith("-")}
     command = get_command(app).commands[job]  # type: ignore[attr-defined]
     names = [{*each.opts} for each in command.params if each.param_type_name == "option"]
-    others = {*SHOWN, *ELSEWHERE.get(job, ())}
-    assert not [each for each in names if not each & (said | others)]
-    assert not others & said
+    assert not [each for each in names if not each & (said | SHOWN)]
+    assert not SHOWN & said
 
 
 @pytest.mark.parametrize("job", JOBS)

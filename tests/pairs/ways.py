@@ -253,7 +253,7 @@ def files(world: World, *, apart: bool = False) -> list[str]:
     if world.c["way"] == "site files":
         return [str(site.path) for site in world.site_files]
     if world.c["way"] == "files" and world.c["source"] in ADDRESSES:
-        return [f"{name}={world.address(name)}" for name in world.frames]
+        return [f"{name}={world.address(name)[0]}" for name in world.frames]
     frames = {name: world.written(name) for name in world.frames}
     if world.c["way"] == "one file" and not apart:
         every = pd.concat([frame.assign(site=name) for name, frame in frames.items()])
@@ -293,6 +293,9 @@ def of_values(world: World) -> list[str]:
     if site["factors"]:
         each = in_toml(site["factors"])
         said += [f"--set={dotted('sites', name, 'factors')}={each}" for name in world.frames]
+    if world.c["way"] == "files" and world.c["source"] in ADDRESSES:
+        keys = [(name, *each) for name in world.frames for each in world.address(name)[1].items()]
+        said += [f"--set={dotted('sites', n, key)}={in_toml(value)}" for n, key, value in keys]
     odd = ["source.decimal=,", "source.encoding=cp1252", "source.skip=2"]
     odd = [f"--set={each}" for each in odd] + ["--append"] * (world.job_name == "fit")
     return said + odd * (world.c["way"] == "odd files")

@@ -190,13 +190,13 @@ class World:
             said.append(f"{self.own.get(name, name)}:{value}" if colon else each)
         return said
 
-    def address(self, name: str) -> str:
-        """Where the rows of a site are that lie in no file, as a command is told."""
+    def address(self, name: str) -> tuple[str, dict[str, Any]]:
+        """Where the rows of a site are that lie in no file, and how they are read."""
         folder = self.folder / name
         folder.mkdir(parents=True, exist_ok=True)
         lines = WRITERS[self.c["source"]](self.written(name), folder)
         (_, url), *others = [line.split(" = ") for line in lines]
-        return ":".join([json.loads(url), *(f"{key}={json.loads(x)}" for key, x in others)])
+        return json.loads(url), {key: json.loads(x) for key, x in others}
 
     def write(self) -> dict[str, Path]:
         """Write the files and site files of all sites; returns the site files."""

@@ -28,9 +28,9 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_156,
-    "lines of the application": 21_010,
+    "lines of the application": 21_013,
     "modules": 257,
-    "functions": 4334,
+    "functions": 4335,
     "constants": 247,
     "commands": 60,
     "options": 242,
