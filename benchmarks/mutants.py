@@ -196,7 +196,7 @@ SIZES = {
     "FEWEST_CHUNK_ROWS", "LONGEST_WAIT", "MOST_CHUNKS", "MOST_CHUNK_ROWS", "MOST_RUNS", "PADDING",
     "PART_BYTES", "PRODUCT_COLUMNS", "PRODUCT_ROWS", "PRODUCT_VECTORS", "RESTART_WORK",
     "ROWS_PER_CENTER", "TILE_VECTORS", "WIDE", "WIDE_BLOCK", "WORTH_A_CALL", "WORTH_A_THREAD",
-    "WORTH_BOUNDS",
+    "WORTH_BOUNDS", "NARROW_BLOCK",
 }  # fmt: skip
 """Constants that say how work is divided or tried: another value is as right."""
 TERMS = (ast.Add, ast.Sub, ast.Mult, ast.Div)

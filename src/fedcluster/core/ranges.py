@@ -101,7 +101,7 @@ class OneOf:
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """JSON lists of distinct texts, at most ``MOST_TEXTS``."""
+    """JSON lists of distinct texts, at most ``most``."""
 
     most = 1000
     longest = 10_000

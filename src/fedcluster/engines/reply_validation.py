@@ -31,7 +31,7 @@ class ReplyBounds:
         The largest number, or weight, of rows of each site for which one is stated.
     first : mapping of str to float
         The number of rows that each site first reported. If none is stated, a site may grow to
-        ``GROWTH`` times this number.
+        ``growth`` times this number.
     ranges : mapping of str to (float, float)
         The public ranges of columns before preparation.
     remedy : str

@@ -307,7 +307,7 @@ def silhouette_by_chance(
     -------
     float
         The silhouette; nan for a single cluster, for n <= k, for rows that are all equal, and above
-        `MOST_COLUMNS` columns.
+        ``size.most_columns`` columns.
     """
     clusters, d = Clusters.from_total(state, scatter), state.centers.shape[1]
     k, n = int(clusters.present.sum()), float(clusters.weights.sum())
