@@ -322,7 +322,7 @@ def test_commands_group_and_check_and_refuse(tmp_path) -> None:
     assert done.exit_code == 0
     assert "groups of at least 5 rows, 3,000 of 3,000 rows" in done.output
     checked = CliRunner().invoke(app, ["check", site])
-    assert "Questions see" in checked.output
+    assert "rows are seen in groups of at least 5" in checked.output
     (tmp_path / "site.means.parquet").write_bytes(b"no Parquet")
     spoiled = CliRunner().invoke(app, ["check", site])
     assert spoiled.exit_code == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import socket
 import ssl
@@ -140,9 +141,7 @@ def test_rows_that_are_in_no_group_are_not_good(site: Path) -> None:
     rows.write_text("\n".join(lines))
     status, printed = invoke("check", site / "site.toml")
     assert status == 0
-    assert (
-        "After 1 version of the rows, 0 values of single ones follow from all that was" in printed
-    )
+    assert re.search("values of single ones that follow from all that was told +0", printed)
 
 
 def certificate_of(folder: Path, days: int) -> None:

@@ -28,7 +28,7 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_156,
-    "lines of the application": 21_013,
+    "lines of the application": 20_988,
     "modules": 257,
     "functions": 4335,
     "constants": 247,

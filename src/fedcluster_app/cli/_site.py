@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -519,7 +519,7 @@ def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
             _table(site, summary),
             *_decimals(summary),
             *lines,
-            *_left(content),
+            *_left(site, content),
             *confirmed,
             "Nothing was sent.",
         ],
@@ -619,64 +619,59 @@ def _privacy(site: SiteFile) -> dict[str, Any]:
     return budget_content(ledger)
 
 
-def _left(content: dict[str, Any]) -> Iterator[str]:
-    """Yield sentences on what may leave a site."""
-    if "privacy" in content:
-        from fedcluster_app.site.logs import spent_line
+def _left(site: SiteFile, content: dict[str, Any]) -> Iterator[Table | str]:
+    """Yield what may leave a site: its limits in words, and their effect on its rows."""
+    from fedcluster.privacy.disclosure import Disclosure
+    from fedcluster_app.report.messages import limits_line
+    from fedcluster_app.site.logs import spent_line
 
+    if "privacy" in content:
         yield "Every answer has noise, and nothing else of the rows leaves."
         yield spent_line(content["privacy"])
         return
-    yield from _grouped(content) if "groups" in content else _limits(content)
+    groups = site.groups if "groups" in content else None
+    yield limits_line(Disclosure.of(site.disclosure, groups).stated)
+    unit = "rows" if content["persons"] is None else "persons"
+    found = {"limits count": unit, **content.get("groups", {}), **content["limits"]}
+    if "groups" in content:
+        found["rows_in_no_group"] = content["rows"] - found["rows_in_groups"]
+    yield _effects(found)
+    if not content["limits"]["takes_part"]:
+        yield "Nothing leaves: this site has too few for its limits."
+    elif content["limits"]["sent_from_rows"] is None:
+        yield "No sum leaves: none is surely over enough."
 
 
-def _grouped(content: dict[str, Any]) -> Iterator[str]:
-    """Yield sentences on what is disclosed about the rows."""
-    from fedcluster.texts.words import counted
-
-    groups, unit = content["groups"], "rows" if content["persons"] is None else "persons"
-    if not groups["groups"]:
-        yield f"Nothing leaves: there are too few {unit} for groups of {groups['p']}."
-        return
-    yield (
-        f"Questions see {counted(groups['groups'], 'group')} of at least {groups['p']} {unit}, and "
-        "nothing of single ones."
-    )
-    if "versions" in groups:
-        yield (
-            f"After {counted(groups['versions'], 'version')} of the rows, {groups['following']:,} "
-            "values of single ones follow from all that was told."
-        )
-    yield from _ruled(groups, unit)
-    limits = content["limits"]
-    if not limits["takes_part"]:
-        yield f"Nothing leaves: fewer than {limits['min_rows']:,} {unit} are in groups."
-    elif limits["sent_from_groups"] is None:
-        yield f"No sum leaves: none is surely over at least {limits['min_cluster_size']:,} {unit}."
-    elif limits["min_cluster_size"] > groups["p"]:
-        yield (
-            f"A sum leaves if surely at least {limits['min_cluster_size']:,} {unit} stand behind "
-            f"it: from {counted(limits['sent_from_groups'], 'group')} on."
-        )
-    if left_out := content["rows"] - groups["rows_in_groups"]:
-        yield f"{counted(left_out, 'row')} are in no group, and nothing tells of them."
+EFFECTS = {
+    "p": "smallest size of a group",
+    "following": "values of single ones that follow from all that was told",
+    "in_none": "in no group",
+    "largest_shares": "largest share of one in a sum, {}",
+    "agreeing": "groups whose members agree in {}",
+    "sent_from_groups": "groups from which on a sum leaves",
+    "sent_from_rows": "rows from which on a sum leaves",
+}
+"""What the owner of a site reads of the effect of its limits, where the key says too little."""
 
 
-def _ruled(groups: dict[str, Any], unit: str) -> Iterator[str]:
-    """Yield sentences on rules for groups other than size, for the site's owner only."""
-    if "preset" in groups:
-        yield (
-            f'By preset "{groups["preset"]}", only sums of at least three sites leave, and reports '
-            "round counts to 5."
-        )
-    if "dominance" in groups:
-        most = max(groups.get("largest_shares", {}).items(), key=lambda each: each[1], default=None)
-        shown = "" if most is None else f", at most {most[1]:.0%} ({most[0]})"
-        yield f"No few {unit} dominate a sum{shown}: {groups['dominance']}."
-    if "diversity" in groups:
-        yield f"Each group has at least {groups['diversity']} values of each sensitive column."
-    for name, share in groups.get("agreeing", {}).items():
-        yield f"In {share:.1%} of the groups, all {unit} have the same {name}."
+def _effects(found: Mapping[str, Any]) -> Table:
+    """Return the effect of the limits on the rows of a site, for its owner only."""
+    from fedcluster.texts.html import Table
+
+    flat = {
+        EFFECTS.get(key, key).replace("_", " ").format(name): each
+        for key, value in found.items()
+        for name, each in (value.items() if isinstance(value, dict) else [("", value)])
+    }
+    rows = [(key, _shown(value)) for key, value in flat.items() if value is not None]
+    return Table("Effect of the limits", ("what", "here"), rows)
+
+
+def _shown(value: Any) -> str:
+    """Return a fact in words: shares in percent."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return f"{value:.1%}" if isinstance(value, float) else str(value)
 
 
 def _role(site: SiteFile, name: str) -> str:
@@ -724,26 +719,3 @@ def _decimals(summary: SourceSummary) -> Iterator[str]:
             verb = "write" if sign == COMMA else "leave"
             where = "under [source]" if sign == COMMA else "there out"
             yield f'{", ".join(columns)} may have {name}: then {verb} decimal = "," {where}.'
-
-
-def _limits(content: dict[str, Any]) -> Iterator[str]:
-    """Yield sentences on the effect of the site's limits."""
-    from fedcluster.texts.words import counted
-
-    limits, unit = content["limits"], "rows" if content["persons"] is None else "persons"
-    there = content["rows"] if content["persons"] is None else content["persons"]
-    verb = "takes part" if limits["takes_part"] else "sends nothing"
-    least = limits["min_rows"]
-    yield f"The site {verb}: it has {counted(there, unit[:-1])}, and at least {least:,} must be."
-    smallest, sent_from = limits["min_cluster_size"], limits["sent_from_rows"]
-    if smallest == 1:
-        yield "A sum over a single row may leave, and is that row."
-    elif sent_from is None:
-        yield f"No sum leaves: none is surely over at least {smallest:,} {unit}."
-    elif content["persons"] is None:
-        yield f"A sum over fewer than {smallest:,} rows does not leave."
-    else:
-        yield (
-            f"A sum leaves if surely at least {smallest:,} persons stand behind it: "
-            f"from {sent_from:,} rows on."
-        )

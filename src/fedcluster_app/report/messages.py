@@ -155,12 +155,17 @@ def _limits_in_force(sites: Sequence[SiteRecord]) -> str:
     by_limit: dict[str, list[str]] = {}
     for site in sites:
         by_limit.setdefault("; ".join(limits_in_words(site.limits)), []).append(site.name)
-    if list(by_limit) == [""]:
-        return "No limit is in force: a single row may leave its site."
-    if len(by_limit) == 1:
-        return f"Limits in force: {next(iter(by_limit))}."
+    if len(by_limit) < 2:
+        return limits_line(sites[0].limits if sites else ())
     each = [f"{limit or 'none'} ({some_of(names)})" for limit, names in by_limit.items()]
     return f"Limits in force: {'; '.join(each)}."
+
+
+def limits_line(limits: Sequence[Limit]) -> str:
+    """Return the limits of a site in one sentence."""
+    words = "; ".join(limits_in_words(limits))
+    none = "No limit is in force: a single row may leave its site."
+    return f"Limits in force: {words}." if words else none
 
 
 def limits_in_words(limits: Sequence[Limit]) -> list[str]:
