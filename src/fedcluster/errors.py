@@ -105,3 +105,7 @@ def reason(error: OSError) -> str:
 def listed(names: Sequence[str]) -> str:
     """Return names in a sentence's form: a, b and c."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+class WireError(ValueError):
+    """A message that cannot be sent, or is not understood or accepted; it says what is wrong."""

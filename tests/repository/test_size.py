@@ -27,10 +27,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_156,
+    "lines of the library": 26_184,
     "lines of the application": 20_988,
-    "modules": 257,
-    "functions": 4335,
+    "modules": 259,
+    "functions": 4337,
     "constants": 247,
     "commands": 60,
     "options": 242,

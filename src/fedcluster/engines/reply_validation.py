@@ -15,8 +15,7 @@ import numpy as np
 
 from fedcluster.core import MOST_FOR_A_ROW, Answers, SiteInfo, Summary, Task
 from fedcluster.core.ranges import Bounded, Box, Enclosed, raw_box
-from fedcluster.engines.wire import WireError
-from fedcluster.errors import SiteError
+from fedcluster.errors import SiteError, WireError
 
 LOGGER = logging.getLogger(__name__)
 

@@ -42,6 +42,7 @@ from fedcluster.core import (
     first_alike,
 )
 from fedcluster.errors import PolicyError
+from fedcluster.errors import WireError as WireError
 from fedcluster.frames.columns import KINDS, MOST_LEVELS
 from fedcluster.options.choices import OWN_STEPS, imported
 from fedcluster.texts.untrusted import LONGEST, first_not_plain, printable
@@ -76,10 +77,6 @@ class Sizes:
 
 
 SIZES = Sizes()
-
-
-class WireError(ValueError):
-    """A message that cannot be sent, or is not understood or accepted; it says what is wrong."""
 
 
 class UnknownError(WireError):

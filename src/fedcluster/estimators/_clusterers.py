@@ -33,7 +33,6 @@ from fedcluster.options.choices import (
 )
 from fedcluster.options.refusals import refused
 from fedcluster.selection import Rule, Selection
-from fedcluster.selection.sweep import clustered_by
 
 if TYPE_CHECKING:
     from sklearn.cluster import KMeans
@@ -461,6 +460,8 @@ def select_k(
     one_of("averaging", averaging, AVERAGINGS)
     if averaging != "avg_2" and rule != "fuzzy-db":
         raise refused("choice-averaging")
+    from fedcluster.selection.sweep import clustered_by
+
     parameters = clustered_by(rule, m, averaging) | parameters
     parameters["rule"] = Rule(rule, pick, _bounds(bounds))
     if parameters["m"] is None:

@@ -27,7 +27,7 @@ from fedcluster.model.run import Run
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.privacy import Groups
-from fedcluster.recipes.private import PrivacySpent
+from fedcluster.privacy.budget import PrivacySpent
 from fedcluster.selection import Rule, Selection
 
 

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
 from fedcluster.core import Engine, Filter, Labels, PlannedStep, SiteInfo
-from fedcluster.jobs._kinds import (
-    EvaluateProcedure,
-    FitProcedure,
-    KJob,
-    PrivateFitProcedure,
-    ProfileProcedure,
-    SelectProcedure,
-)
+from fedcluster.jobs._kinds import KJob
 from fedcluster.jobs._procedure import Job, JobReport, Procedure, Stage, Watch, drawn
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
-from fedcluster.recipes.specifications import (
-    Evaluate,
-    Fit,
-    PrivateFit,
-    Profile,
-    SelectK,
-    fit_of,
-)
+from fedcluster.recipes.specifications import Evaluate, Fit, PrivateFit, Profile, SelectK, fit_of
 from fedcluster.rounds import Plan
 from fedcluster.selection import Rule
 
@@ -33,14 +20,16 @@ JOBS: Mapping[str, Callable[..., Any]] = MappingProxyType(
 )
 """What makes a job of each name from its parameters."""
 
-PROCEDURES: Mapping[type[Any], type[Procedure]] = MappingProxyType(
+PROCEDURES: Mapping[type[Any], str] = MappingProxyType(
     {
-        SelectK: SelectProcedure,
-        Evaluate: EvaluateProcedure,
-        Profile: ProfileProcedure,
+        PrivateFit: "_private:PrivateFitProcedure",
+        Fit: "_kinds:FitProcedure",
+        SelectK: "_kinds:SelectProcedure",
+        Evaluate: "_of_model:EvaluateProcedure",
+        Profile: "_of_model:ProfileProcedure",
     }
 )
-"""The procedures of jobs other than fits, by kind."""
+"""The procedure of each kind of job, and its module, which is loaded for the first such job."""
 
 
 def execute(
@@ -98,11 +87,10 @@ def execute(
 
 def procedure_of(job: Job) -> Procedure:
     """Return the procedure of a job."""
-    if isinstance(job, PrivateFit):
-        return PrivateFitProcedure(job)
-    if isinstance(job, Fit):
-        return FitProcedure(job)
-    return PROCEDURES[type(job)](job)
+    home = next(home for kind, home in PROCEDURES.items() if isinstance(job, kind))
+    module, name = home.split(":")
+    procedure: Procedure = getattr(import_module(f"fedcluster.jobs.{module}"), name)(job)
+    return procedure
 
 
 def check_job(job: Job, sites: Sequence[SiteInfo] = ()) -> None:

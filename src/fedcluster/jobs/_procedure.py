@@ -32,7 +32,7 @@ from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.fitting import Fitted, first_look, n_columns_out
 from fedcluster.preprocessing.fitting import fit as fit_preprocessor
 from fedcluster.preprocessing.spec import Schema, agree, in_words, odd_sites
-from fedcluster.recipes.private import PrivacySpent
+from fedcluster.privacy.budget import PrivacySpent
 from fedcluster.recipes.robust import Influence, Listener, robust_rule, with_account
 from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
 from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing

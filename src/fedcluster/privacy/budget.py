@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache, lru_cache
 from typing import Any
 
@@ -163,3 +163,33 @@ def _distributions() -> Any:
             'privacy budgets need more packages: pip install "fedcluster[privacy]"'
         ) from error
     return privacy_loss_distribution
+
+
+@dataclass(frozen=True, slots=True)
+class PrivacySpent:
+    """Privacy cost of the answers to a job, as in ``privacy`` of ``model.json``.
+
+    Parameters
+    ----------
+    epsilon, delta : float
+        The privacy loss, which is exceeded with probability at most delta.
+    group_size : int
+        The largest number of records of a person to whom this applies.
+    rho : float
+        The cost for one record in zero-concentrated differential privacy, which is additive.
+    answers : int
+        Number of answers with noise of each site.
+    budget : float
+        The epsilon that may be spent.
+    """
+
+    epsilon: float
+    delta: float
+    group_size: int
+    rho: float
+    answers: int
+    budget: float
+
+    def plain(self) -> dict[str, Any]:
+        """Return the account as JSON-compatible values."""
+        return asdict(self)

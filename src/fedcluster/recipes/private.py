@@ -28,9 +28,9 @@ The fit under a privacy budget checks what it needs, and keeps an account of the
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from math import log2, prod, sqrt
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 import scipy
@@ -64,7 +64,7 @@ from fedcluster.core import (
 from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
 from fedcluster.preprocessing import Preprocessor
-from fedcluster.privacy.budget import Budget, noise_of, rho_of
+from fedcluster.privacy.budget import Budget, PrivacySpent, noise_of, rho_of
 from fedcluster.recipes._seeds import best_seeds
 from fedcluster.recipes.specifications import Fit, PrivateFit
 from fedcluster.rounds import Plan, server_update
@@ -475,36 +475,6 @@ def _refined(start: State, releases: Releases, seed: int) -> Plan[Result]:
     )
     algorithm: Algorithm = Lloyd()
     return Result(final, tuple(history), "ended when the budget was spent", algorithm)
-
-
-@dataclass(frozen=True, slots=True)
-class PrivacySpent:
-    """Privacy cost of the answers to a job, as in ``privacy`` of ``model.json``.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        The privacy loss, which is exceeded with probability at most delta.
-    group_size : int
-        The largest number of records of a person to whom this applies.
-    rho : float
-        The cost for one record in zero-concentrated differential privacy, which is additive.
-    answers : int
-        Number of answers with noise of each site.
-    budget : float
-        The epsilon that may be spent.
-    """
-
-    epsilon: float
-    delta: float
-    group_size: int
-    rho: float
-    answers: int
-    budget: float
-
-    def plain(self) -> dict[str, Any]:
-        """Return the account as JSON-compatible values."""
-        return asdict(self)
 
 
 class AccountedEngine:
