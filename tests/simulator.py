@@ -15,6 +15,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from fedcluster.privacy import Groups
 from fedcluster_app.coordinator.run_job import HEADS, engine_over, run_in_folder
 from fedcluster_app.secure.cohort import Terms
 from fedcluster_app.secure.site import SecureSite
-from fedcluster_app.site.membership import LOG, folder_auditor
+from fedcluster_app.site.groups_log import LOG
+from fedcluster_app.site.membership import folder_auditor
 from fedcluster_app.site.worker import ReceivedModels
 from fedcluster_app.trust.audit_log import has_left, read_log, verify
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState
@@ -225,7 +227,8 @@ class World:
         """Carry out a job, and resume it however often it is broken off; return its outcome."""
         for site in self.sites.values():
             self.start(site)
-        content = {"job": name, "parameters": job, "columns": None, "sites": sorted(self.sites)}
+        content: dict[str, Any] = {"job": name, "parameters": job, "columns": None}
+        content |= {"sites": sorted(self.sites)}
         content |= {"out": "result", "quorum": None, "secure": self.secure}
         (self.run / "job.json").write_text(json.dumps(content))
         while True:
@@ -282,11 +285,8 @@ class Connection:
                 self._world.delivered[name].add(sha256(reply).hexdigest())
                 self._replies.append(Reply(name, exchange, reply))
 
-            self._world.carried(
-                lambda site=site, message=message, answer=answer: self._world.ask(
-                    site, message, answer
-                )
-            )
+            ask = partial(self._world.ask, site, message, answer)
+            self._world.carried(ask)
         return list(messages)
 
     def receive(self, seconds: float) -> Iterable[Reply]:

@@ -535,10 +535,11 @@ def test_a_certificate_of_the_organisation(folder: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["ec", "rsa"])
 def test_a_key_and_certificate_that_the_organisation_hands_over(kind: str, folder: Path) -> None:
-    made = {
-        "ec": lambda: ec.generate_private_key(ec.SECP256R1()),
-        "rsa": lambda: rsa.generate_private_key(65537, 2048),
-    }[kind]()
+    made: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey = (
+        ec.generate_private_key(ec.SECP256R1())
+        if kind == "ec"
+        else rsa.generate_private_key(65537, 2048)
+    )
     file, ca = signed_elsewhere(folder)
     authority, key = Authority.make(), folder.parent / "handed.key"
     file.write_bytes(signed(made.public_key(), authority))  # type: ignore[arg-type]
