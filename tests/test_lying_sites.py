@@ -823,11 +823,9 @@ def test_a_cluster_of_too_few_sites_keeps_its_sums_and_is_told_of() -> None:
     assert inertia(report, rows) < 1.2 * inertia(fitted(rows, {}, 0), rows)
 
 
-def test_estimators_and_both_commands_take_it() -> None:
+def test_estimators_take_it() -> None:
     model = FederatedKMeans(4, robust=1, random_state=0).fit(in_clusters(0, sites=7))
     assert "robust against 1 lying site" in model.stop_reason_
-    for command in (("fit",), ("federation", "run", "x", "fit")):
-        assert "--robust" in invoke(*command, "--help")[1]
 
 
 # Forgetting a site

@@ -18,6 +18,7 @@ from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
+from markupsafe import escape
 from pandas import DataFrame
 
 from fedcluster.core import Result, Task
@@ -686,7 +687,7 @@ def a_report_made_later_says_the_same(case: Case) -> None:
     status, said = invoke("report", folder, f"--title={TITLE}")
     assert status == 0, said
     [title] = re.findall(r"<h1>(.*?)</h1>", first)
-    titled = page.read_text().replace(html.escape(TITLE), title)
+    titled = page.read_text().replace(str(escape(TITLE)), title)
     assert titled == first, "fedcluster report: another page"
 
 
