@@ -26,7 +26,7 @@ from msgspec import Meta, Struct, structs
 from fedcluster.core import Data, Filter, RowStream
 from fedcluster.core.files import atomic_write, check_system, lock, opened_folder, write_durably
 from fedcluster.engines.client import Client
-from fedcluster.errors import InputError, listed
+from fedcluster.errors import InputError
 from fedcluster.frames.cells import affine, checked_how, kind_of, missing_in
 from fedcluster.frames.columns import (
     Meanings,
@@ -261,11 +261,10 @@ class SiteFile:
         weight, group, label = self.weight_column, self.group_column, self.label_column
         others = {weight, group, label, self.id_column}
         told = names if self.confirmed is None else self.confirmed
-        if gone := [name for name in told if name not in names]:
+        if lost := ", ".join(repr(name) for name in told if name not in names):
             raise InputError(
-                f"site {self.name!r} has no column {listed(list(map(repr, gone)))} any more, whose "
-                f"names may leave; it has {', '.join(names)}: run fedcluster check "
-                f"{self.path.name} again"
+                f"site {self.name!r} has no column {lost} any more, whose names may leave; it has "
+                f"{', '.join(names)}: run fedcluster check {self.path.name} again"
             )
         own = self.columns or [name for name in told if name not in others]
         for name in columns or ():
