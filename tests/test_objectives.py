@@ -186,6 +186,7 @@ def test_both_commands_agree(tmp_path: Path):
         np.savetxt(tmp_path / f"{name}.csv", X, delimiter=",", header="x,y", comments="")
     files = [str(tmp_path / f"{name}.csv") for name in ROWS]
     own = ["--algorithm", "test_planned_steps.Mine"]
+    set_own = ["--set", "fit.algorithm=test_planned_steps.Mine"]
     run = CliRunner().invoke
     fit = run(
         app, ["fit", "-k", "2", *files, *own, "--scale", "none", "--out", str(tmp_path / "out")]
@@ -194,7 +195,7 @@ def test_both_commands_agree(tmp_path: Path):
     model = json.loads((tmp_path / "out" / "model.json").read_text())
     assert f"Absolute(power=1.0) {number(model['inertia'])}" in fit.output
     assert "inertia" not in fit.output
-    scored = run(app, ["evaluate", str(tmp_path / "out"), *files, *own, "--json"])
+    scored = run(app, ["evaluate", str(tmp_path / "out"), *files, *set_own, "--json"])
     scores = json.loads(scored.output)["scores"]
     assert scores["Absolute(power=1.0)"] == pytest.approx(model["inertia"], rel=1e-9)
     assert scores["inertia"] != pytest.approx(model["inertia"], rel=0.1)

@@ -136,7 +136,8 @@ def test_dotted_names_on_the_command_line(tmp_path: Path, monkeypatch: pytest.Mo
     np.save("b.npy", ROWS[1::2])
     files, algorithm = ("a.npy", "b.npy"), ("--algorithm", "outsiders.IsotropicEM")
     run("fit", *files, "-k", 2, *algorithm, "--scale", "none", "--out", "fit")
-    run("predict", "fit", *files, *algorithm, "--out", "new")
+    named = ("--set", "fit.algorithm=outsiders.IsotropicEM")
+    run("predict", "fit", *files, *named, "--out", "new")
     for name in files:
         label = f"{Path(name).stem}.csv"
         assert (
@@ -148,7 +149,7 @@ def test_dotted_names_on_the_command_line(tmp_path: Path, monkeypatch: pytest.Mo
         ]
         np.testing.assert_array_equal(columns[0][:, 1], columns[1][:, 1])
     metric = ("--metric", "test_outsiders.Positive")
-    run("evaluate", "fit", *files, *algorithm, *metric, "--out", "scores")
+    run("evaluate", "fit", *files, *named, *metric, "--out", "scores")
     told = json.loads(Path("scores/scores.json").read_text())
     assert told["scores"]["Positive()"] == (ROWS[:, 0] > 0).sum()
     assert told["better"]["Positive()"] == "higher"
@@ -180,8 +181,9 @@ def test_parameters_of_ones_own_on_the_command_line(
     assert made["algorithm"]["name"] == mine[1]
     for name in ("outsiders.IsotropicEM", mine[1]):
         metric = ("--metric", "test_outsiders.Beyond(limit=5, of='all, (but) some')")
-        run("predict", "fit", "a.npy", "--algorithm", name, "--out", "new", "--overwrite")
-        run("evaluate", "fit", "a.npy", "--algorithm", name, *metric, "--out", "s", "--overwrite")
+        named = ("--set", f"fit.algorithm={name}")
+        run("predict", "fit", "a.npy", *named, "--out", "new", "--overwrite")
+        run("evaluate", "fit", "a.npy", *named, *metric, "--out", "s", "--overwrite")
         [score] = [
             score
             for name, score in json.loads(Path("s/scores.json").read_text())["scores"].items()

@@ -231,7 +231,7 @@ def test_only_an_administrator_may_ask_for_own_code(coordinator: Operated) -> No
         ({**FIT, "parameters": {"no": 1}}, "the job is damaged: TypeError"),
         ({**FIT, "parameters": [1]}, "the job is damaged"),
         ({**FIT, "options": {"quorum": 3}}, "--quorum must be from 1 to 2, not 3"),
-        ({**FIT, "options": {"deadline": 0}}, "--deadline must be above 0 seconds"),
+        ({**FIT, "options": {"deadline": 0}}, "run.deadline must be above 0 seconds, not 0"),
         ({**FIT, "options": {"permit": "../../x"}}, "does not exist"),
         ({**FIT, "job": "evaluate", "parameters": {"model": "/etc/passwd"}}, "must come with"),
         (

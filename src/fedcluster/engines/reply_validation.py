@@ -42,7 +42,7 @@ class ReplyBounds:
     --------
     >>> ReplyBounds(rows={"north": 5000}).check("north", 6000)
     Traceback (most recent call last):
-    fedcluster.engines.wire.WireError: it tells of 6,000 rows, where at most 5,000 are stated
+    fedcluster.errors.WireError: it tells of 6,000 rows, where at most 5,000 are stated
     """
 
     rows: Mapping[str, float] = field(default_factory=dict)

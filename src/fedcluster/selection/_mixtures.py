@@ -85,7 +85,8 @@ def _fullest(missing: Floats, effort: Effort) -> int:
 
     Examples
     --------
-    >>> _fullest(np.array([0.1, 0.1])), _fullest(np.array([0.6, 0.6]))
+    >>> effort = Effort()
+    >>> _fullest(np.array([0.1, 0.1]), effort), _fullest(np.array([0.6, 0.6]), effort)
     (2, 1)
     """
     chance = np.ones(1)  # of as many numbers as its place, columns lacking independently
