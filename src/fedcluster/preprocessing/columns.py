@@ -331,10 +331,9 @@ def column_from_plain(content: Mapping[str, Any]) -> AnyColumn:
         return Category(**given | {"levels": tuple(levels)})
     if (date := given.get("date")) is not None and checked_how(date) != date:
         raise ValueError("a date becomes a number in a way that is not known")
-    bounds = given["bounds"]
+    bounds, given["step"] = given["bounds"], float(given.get("step", 0.0))  # earlier: no step
     for key in ("shift", *(["fill"] if given["fill"] is not None else [])):
         given[key] = float(given[key])
-    given["step"] = float(given.get("step", 0.0))  # a model of before has none
     if bounds is not None:
         low, high = map(float, bounds)
         given["bounds"] = low, high
