@@ -33,7 +33,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-from federations import Command, RunningFederation, federation, in_one_process, read_json
+from federations import Command, RunningFederation, federation, in_one_process, lloyd_of, read_json
 from flares import flare
 from kills import FLARE, FLOWER, Kill, Programs, resumed
 
@@ -50,16 +50,7 @@ SCALES = ["standard", "none"]
 DEADLINE = 60
 STOPPED = 90.0
 """Seconds that a site is stopped."""
-STEPS = [
-    "--algorithm",
-    "lloyd",
-    "--set",
-    "fit.init=summaries",
-    "--set",
-    "fit.tol=0",
-    "--set",
-    f"fit.max_iter={ROUNDS}",
-]
+STEPS = lloyd_of(ROUNDS)
 
 Fault = Callable[[RunningFederation, str, int, Path], str]
 

@@ -39,6 +39,12 @@ PATIENCE = 900.0
 LABELLED = 'label_column = "side"'
 
 
+def lloyd_of(rounds: int) -> list[str]:
+    """The options of exact k-means from the means of the sites, with so many rounds."""
+    keys = ("init=summaries", "tol=0", f"max_iter={rounds}")
+    return ["--algorithm", "lloyd", *(word for key in keys for word in ("--set", f"fit.{key}"))]
+
+
 def labelled(folder: Path) -> str:
     """Return what became of the labels of a site, once they are written or not to be had."""
     end = time.monotonic() + PATIENCE

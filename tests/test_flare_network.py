@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import PATIENCE
+from federations import PATIENCE, lloyd_of
 from flares import RunningFlare, flare
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
@@ -299,16 +299,7 @@ def test_what_a_site_had_started_ends_with_its_killed_program(
     running: RunningFlare, tmp_path: Path
 ) -> None:
     """FLARE's own process of a run would try to connect for ever, and fill its log."""
-    steps = [
-        "--algorithm",
-        "lloyd",
-        "--set",
-        "fit.init=summaries",
-        "--set",
-        "fit.tol=0",
-        "--set",
-        "fit.max_iter=200",
-    ]
+    steps = lloyd_of(200)
     run = running.run("fit", "-k", 3, *steps, "--quorum", 2, "--out", tmp_path / "out")
     running.wait_for_exchange(2)
     started = running.programs(running.sites["north"])

@@ -12,7 +12,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federations import RunningFederation, federation, in_one_process, labelled, read_json
+from federations import (
+    RunningFederation,
+    federation,
+    in_one_process,
+    labelled,
+    lloyd_of,
+    read_json,
+)
 from test_federation import invoke
 
 from fedcluster.core import Column, Data
@@ -156,17 +163,7 @@ def check(
 
 def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_path: Path) -> None:
     """The run goes on with three, and with the fourth again when it is there."""
-    steps = [
-        "--algorithm",
-        "lloyd",
-        "--set",
-        "fit.init=summaries",
-        "--set",
-        "fit.tol=0",
-        "--set",
-        "fit.max_iter=8",
-    ]
-    steps += ["--scale", "none"]
+    steps = [*lloyd_of(8), "--scale", "none"]
     terms, out = ["--quorum", 3, *WAIT], tmp_path / "out"
     run = running.run("fit", "-k", 4, *steps, *terms, "--out", out)
     running.wait_for_exchange(2)
@@ -191,17 +188,7 @@ def test_a_site_that_loses_its_connection_connects_again(running: RunningFederat
 
 def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_path: Path) -> None:
     """The run ends with one clear error; resumed, it ends with the same bits."""
-    steps = [
-        "--algorithm",
-        "lloyd",
-        "--set",
-        "fit.init=summaries",
-        "--set",
-        "fit.tol=0",
-        "--set",
-        "fit.max_iter=2",
-    ]
-    steps += ["--scale", "none"]
+    steps = [*lloyd_of(2), "--scale", "none"]
     run = running.run("fit", "-k", 4, *steps, "--seed", 7, *WAIT, "--out", tmp_path / "out")
     running.wait_for_exchange(2)
     running.coordinator.kill()

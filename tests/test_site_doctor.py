@@ -109,7 +109,7 @@ def test_what_is_wrong_is_named_with_what_to_do(site: Path, monkeypatch) -> None
     advice = "columns crp are not used: fedcluster check lets their names leave"
     assert found["names"] == ("doubtful", advice)
     (site / "rows.csv").write_text("age,crp\n1,2\n3,4\n")
-    gone = "has no column 'bmi' any more, whose names may leave; it has age, crp: run"
+    gone = "has no column 'bmi'; it has age, crp: run fedcluster check site.toml"
     assert gone in examine(site)[1]["names"][1]
     (site / "state/site.columns").unlink()
     assert examine(site)[1]["names"][0] == "wrong"

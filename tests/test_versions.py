@@ -271,7 +271,7 @@ def test_no_name_of_a_column_leaves_that_nobody_at_the_site_has_seen(unseen, tmp
     with pytest.raises(InputError, match="has no column 'Eve Smith' to cluster by"):
         site.rows(["Eve Smith"], raw=True)
     write_rows(tmp_path, "Adam,Rome,Eve", "Smith,Berlin,Meier")  # which could be a header
-    with pytest.raises(InputError, match="has no column 'name', 'age', 'bmi' any more"):
+    with pytest.raises(InputError, match="has no columns 'name', 'age' and 'bmi'"):
         told(site)
     unseen.write_text('columns = ["Rome"]\n' + unseen.read_text())
     assert SiteFile.load(unseen).for_network().told_names() == ("Rome",)

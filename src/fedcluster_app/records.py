@@ -10,7 +10,7 @@ import datetime
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from types import UnionType
 from typing import (
@@ -53,6 +53,22 @@ Codes = Annotated[
 ]
 FACTOR = 'a number other than 0, as in sbp = 7.50062, or as in temp = "1.8x+32"'
 Factor = Annotated[float | str, msgspec.Meta(description=FACTOR)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileKeys:
+    """How the rows of a site are read; for files as in `FileSource`."""
+
+    names: Names | None = None
+    matrix: Text | None = None
+    decimal: Annotated[Literal[".", ","] | None, msgspec.Meta(description='"." or ","')] = None
+    encoding: Text | None = None
+    sheet: Text | None = None
+    table: Text | None = None
+    skip: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    where: Text | None = None
+    order: Text | None = None
+
 
 KINDS = {
     "str": "a text",

@@ -155,12 +155,12 @@ def other_columns(numeric: Sequence[str]) -> str:
     return f"prepare= takes text, or give a data frame of columns of numbers: {names}"
 
 
-def has_columns(owner: str, names: Iterable[str], wanted: Iterable[str]) -> None:
-    """Raise an error that names all columns that a table lacks."""
+def has_columns(owner: str, names: Iterable[str], wanted: Iterable[str], mend: str = "") -> None:
+    """Raise an error that names all columns that a table lacks, and ends with how to mend it."""
     there = set(names)
     if lacking := [name for name in wanted if name not in there]:
         which = f"column{'s' if lacking[1:] else ''} {listed(list(map(repr, lacking)))}"
-        raise InputError(f"{owner} has no {which}; it has {', '.join(filter(None, names))}")
+        raise InputError(f"{owner} has no {which}; it has {', '.join(filter(None, names))}{mend}")
 
 
 def kind_refused(data: Data, j: int, owner: str = "", mend: str = AS_IN_MODEL) -> None:

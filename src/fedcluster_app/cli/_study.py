@@ -36,6 +36,7 @@ from fedcluster_app.cli._options import KINDS, Scaling
 from fedcluster_app.records import (
     Codes,
     Factor,
+    FileKeys,
     MissingValues,
     Names,
     Table,
@@ -67,21 +68,6 @@ OWN_KINDS: Mapping[str, Any] = {
 
 LISTS = {"columns", "exclude", "missing_values", "plugins", "log", "categories"}
 """Keys of which ``--set`` may say more several times."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class FileKeys:
-    """How the rows of a site are read; for files as in `FileSource`."""
-
-    names: Names | None = None
-    matrix: Text | None = None
-    decimal: Annotated[Literal[".", ","] | None, Meta(description='"." or ","')] = None
-    encoding: Text | None = None
-    sheet: Text | None = None
-    table: Text | None = None
-    skip: Annotated[int, Meta(ge=0)] | None = None
-    where: Text | None = None
-    order: Text | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,6 +59,7 @@ from fedcluster_app.records import (
     FACTOR,
     Codes,
     Factor,
+    FileKeys,
     MissingValues,
     Names,
     Positive,
@@ -261,11 +262,8 @@ class SiteFile:
         weight, group, label = self.weight_column, self.group_column, self.label_column
         others = {weight, group, label, self.id_column}
         told = names if self.confirmed is None else self.confirmed
-        if lost := ", ".join(repr(name) for name in told if name not in names):
-            raise InputError(
-                f"site {self.name!r} has no column {lost} any more, whose names may leave; it has "
-                f"{', '.join(names)}: run fedcluster check {self.path.name} again"
-            )
+        seen = f": run fedcluster check {self.path.name}, which shows the names that may leave"
+        has_columns(f"site {self.name!r}", names, told, seen)
         own = self.columns or [name for name in told if name not in others]
         for name in columns or ():
             if name not in own:
@@ -654,21 +652,13 @@ def _table(name: str, content: Any, kind: type[T], key: str = "") -> T:
         raise InputError(f"[{name}], {key}{error}") from error
 
 
-class _File(Struct, forbid_unknown_fields=True):
+@dataclass(frozen=True, kw_only=True)
+class _File(FileKeys):
     path: Text
-    names: Names | None = None
-    matrix: Text | None = None
-    decimal: Annotated[Literal[".", ","] | None, Meta(description='"." or ","')] = None
-    encoding: Text | None = None
-    sheet: Text | None = None
-    table: Text | None = None
-    skip: Annotated[int, Meta(ge=0)] | None = None
-    where: Text | None = None
-    order: Text | None = None
 
     def source(self, folder: Path) -> Source:
         """Return the source of the rows."""
-        return FileSource(**{**structs.asdict(self), "path": folder / Path(self.path).expanduser()})
+        return FileSource(**{**asdict(self), "path": folder / Path(self.path).expanduser()})
 
 
 class _Database(Struct, forbid_unknown_fields=True):

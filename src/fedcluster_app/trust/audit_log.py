@@ -168,7 +168,8 @@ class AuditLog:
             _check_end(self.path, whole, self._head)
             if self._head.site != self._site:
                 _complain(self.path, 1, f"the log is of site {self._head.site!r}")
-            self._keep_head()  # a crash may have left the first line without one
+            if not self.path.with_suffix(".head").exists():  # a crash left the first line alone
+                self._keep_head()
         self._offset += len(whole)
 
     def _set_aside(self, torn: bytes) -> None:
