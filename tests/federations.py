@@ -45,6 +45,17 @@ def lloyd_of(rounds: int) -> list[str]:
     return ["--algorithm", "lloyd", *(word for key in keys for word in ("--set", f"fit.{key}"))]
 
 
+def open_to_others(folder: Path) -> list[Path]:
+    """What others may read, write or run; a running program may delete files meanwhile."""
+    found = [folder] if folder.is_file() and folder.stat().st_mode & 0o077 else []
+    for here, _, names in os.walk(folder):
+        for path in (Path(here), *(Path(here) / name for name in names)):
+            with suppress(FileNotFoundError):
+                if not path.is_symlink() and path.lstat().st_mode & 0o077:
+                    found.append(path)
+    return found
+
+
 def labelled(folder: Path) -> str:
     """Return what became of the labels of a site, once they are written or not to be had."""
     end = time.monotonic() + PATIENCE

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 import sys
 import tempfile
 import time
@@ -23,7 +22,7 @@ import httpx
 import numpy as np
 import pytest
 from fastapi.routing import iter_route_contexts
-from federations import RunningFederation, federation
+from federations import RunningFederation, federation, open_to_others
 from flwr.cli.build import build_fab_from_files
 from flwr.common.serde import fab_to_proto
 from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
@@ -199,10 +198,8 @@ def test_another_user_reads_and_writes_no_file(running: RunningFederation) -> No
 
 def test_what_is_written_while_it_runs_is_for_its_owner_only(running: RunningFederation) -> None:
     """Whatever the umask; the test's own files aside."""
-    for path in running.folder.rglob("*"):
-        mode = stat.S_IMODE(path.stat().st_mode)
-        if path.name not in {"rows.csv", "site.toml"}:
-            assert mode & 0o077 == 0, path
+    open_ones = open_to_others(running.folder)
+    assert {path.name for path in open_ones} <= {"rows.csv", "site.toml"}, open_ones
 
 
 def test_no_process_shows_a_secret(running: RunningFederation) -> None:
