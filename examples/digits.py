@@ -60,19 +60,26 @@ def draw(path: Path, model: FederatedKMeans, seen: dict[str, list[int]]) -> None
     counts = [np.bincount(labels, minlength=10) for labels in model.site_labels_.values()]
     for j, center in enumerate(model.cluster_centers_):
         axes = figure.add_subplot(2, 5, j + 1)
-        axes.imshow(center.reshape(8, 8), cmap="Greys", interpolation="bicubic")
-        axes.set(xticks=[], yticks=[], title=f"cluster {j}")
-        bar = axes.inset_axes((0, -0.12, 1, 0.06), xlim=(0, sum(n[j] for n in counts)))
+        rows = sum(n[j] for n in counts)
+        axes.imshow(np.pad(center.reshape(8, 8), 1), cmap="Greys", interpolation="bicubic")
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_color("#d8dce2")
+        axes.set_title(f"cluster {j}", loc="left", fontsize=9)
+        axes.set_title(f"{rows} rows", loc="right", fontsize=8, color="grey")
+        bar = axes.inset_axes((0, -0.1, 1, 0.05), xlim=(0, rows))
         bar.axis("off")
         start = 0
         for colour, n in zip(COLOURS, counts, strict=True):
             bar.barh(0, n[j], left=start, color=colour)
             start += n[j]
-    figure.subplots_adjust(left=0.04, right=0.96, hspace=0.3)
-    figure.suptitle("Ten kinds of handwritten digits, found by five sites that kept their images")
+    figure.subplots_adjust(left=0.03, right=0.97, top=0.84, bottom=0.13, hspace=0.15)
+    title = "Ten kinds of handwritten digits, found by five sites that kept their images"
+    figure.suptitle(title, x=0.03, ha="left", weight="bold")
+    about = "The centres of the clusters. Bars: at which sites the images of a cluster lie."
+    figure.text(0.03, 0.9, about, fontsize=9, color="grey")
     for i, (colour, name) in enumerate(zip(COLOURS, seen, strict=True)):
         words = f"{name}: saw {', '.join(map(str, seen[name]))}"
-        figure.text(0.04 + 0.19 * i, 0.04, words, color=colour, fontsize=8)
+        figure.text(0.03 + 0.1945 * i, 0.04, words, color=colour, fontsize=8)
     figure.savefig(path)
 
 
