@@ -357,7 +357,7 @@ def test_a_run_that_was_driven_out_or_restarted_gives_no_second_word_under_one_m
         liar.masked("north", 2)
     again = Liar(run=liar.run)
     again.keys, again.sites = liar.keys, liar.sites
-    with refused("exchange must be a whole number that rises within a run"):
+    with refused("exchange must rise within a run; if the site restarted, resume the run"):
         again.give_keys(["north"])
     again.exchange = 99
     again.give_keys(["north"])

@@ -127,7 +127,7 @@ def _admitted(
     """Return the counts of a run after one more question."""
     known = before or {"rounds": 0, "last": -1, "preparations": [], "principal": []}
     if type(exchange) is not int or exchange <= known["last"]:
-        raise PolicyError("exchange must be a whole number that rises within a run")
+        raise PolicyError("exchange must rise within a run; if the site restarted, resume the run")
     if known["rounds"] >= limits.max_rounds_per_run:
         raise PolicyError(f"at most {limits.max_rounds_per_run:,} rounds in a run")
     plain = [how.plain() for how in preparations]
