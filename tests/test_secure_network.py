@@ -15,6 +15,7 @@ from flares import RunningFlare
 
 from fedcluster.jobs import fit_of
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster_app.site.file import SiteFile
 
 pytestmark = [
     pytest.mark.long,
@@ -125,6 +126,7 @@ def with_texts_and_dates(toml: Path, X: np.ndarray, least: int) -> None:
     text = toml.read_text().replace('protection = "groups"', 'protection = "limits"')
     assert text != toml.read_text()
     toml.write_text(text + limits + dates)
+    SiteFile.load(toml).confirm()
 
 
 def test_a_run_without_masks_is_refused_by_the_sites(
