@@ -79,7 +79,8 @@ def draw(path: Path, model: FederatedKMeans, seen: dict[str, list[int]]) -> None
     figure.text(0.03, 0.9, about, fontsize=9, color="grey")
     for i, (colour, name) in enumerate(zip(COLOURS, seen, strict=True)):
         words = f"{name}: saw {', '.join(map(str, seen[name]))}"
-        figure.text(0.03 + 0.1945 * i, 0.04, words, color=colour, fontsize=8)
+        left = figure.axes[i].get_position().x0
+        figure.text(left, 0.04, words, color=colour, fontsize=8)
     figure.savefig(path)
 
 
