@@ -283,7 +283,7 @@ def test_rounds_of_a_run_rise_and_are_bounded() -> None:
     policy = Policy(PolicyLimits(max_rounds_per_run=3))
     for exchange in (0, 1, 5):
         policy.check({"run": "r", "exchange": exchange})
-    for exchange, why in ((5, "rises"), (2, "rises"), (6, "at most 3 rounds in a run")):
+    for exchange, why in ((5, "must rise"), (2, "must rise"), (6, "at most 3 rounds in a run")):
         with pytest.raises(PolicyError, match=why):
             policy.check({"run": "r", "exchange": exchange})
     policy.check({"run": "s", "exchange": 0})
@@ -312,7 +312,7 @@ def test_rounds_and_runs_of_a_day_are_counted_over_restarts_and_clocks_set_back(
     ask("u", 0)
     with pytest.raises(PolicyError, match="at most 2 runs a day"):
         ask("v", 0)
-    with pytest.raises(PolicyError, match="rises"):
+    with pytest.raises(PolicyError, match="must rise"):
         ask("r", 1)  # the run is known
     (tmp_path / STATE_FILE).write_text("{")
     with pytest.raises(InputError, match=r"site.db cannot be used"):

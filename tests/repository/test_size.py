@@ -28,7 +28,7 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_184,
-    "lines of the application": 20_980,
+    "lines of the application": 20_978,
     "modules": 259,
     "functions": 4337,
     "constants": 247,

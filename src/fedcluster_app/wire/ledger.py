@@ -96,11 +96,7 @@ class Ledger:
             If the state of the site cannot be used.
         """
         run, exchange = header.get("run"), header.get("exchange")
-        if (
-            not isinstance(run, str)
-            or not run.isprintable()
-            or not 0 < len(run) <= self.longest_run
-        ):
+        if not (isinstance(run, str) and run.isprintable() and 0 < len(run) <= self.longest_run):
             raise PolicyError(f"run must be a name of at most {self.longest_run} characters")
         with self._state.transaction() as file:
             counted, (rounds, begun) = last(file, "days") or ("", (0, 0))
@@ -126,7 +122,9 @@ def _admitted(
 ) -> dict[str, Any]:
     """Return the counts of a run after one more question."""
     known = before or {"rounds": 0, "last": -1, "preparations": [], "principal": []}
-    if type(exchange) is not int or exchange <= known["last"]:
+    if type(exchange) is not int or exchange < 0:
+        raise PolicyError("exchange must be a whole number of at least 0")
+    if exchange <= known["last"]:
         raise PolicyError("exchange must rise within a run; if the site restarted, resume the run")
     if known["rounds"] >= limits.max_rounds_per_run:
         raise PolicyError(f"at most {limits.max_rounds_per_run:,} rounds in a run")
