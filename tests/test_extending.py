@@ -38,13 +38,14 @@ import fedcluster.options.choices as choices
 Path("added").mkdir(exist_ok=True)
 fedcluster.algorithms.__path__.append("added")
 Path("added/_still.py").write_text(FILE)  # file 1: the algorithm; it stops after one round
-choices.ALGORITHMS["still"] = "_still:Still.from_fit"  # file 2: its row
+choices.ALGORITHMS["still"] = "_still:Still.from_fit"  # file 2: its rows
+choices.STEPS["Still"] = "fedcluster.algorithms._still.Still"
 
 from fedcluster import FederatedKMeans
 from fedcluster_app.cli import app
-from fedcluster.engines.wire import STEPS
+from fedcluster.engines.wire import read_steps
 
-assert STEPS["Still"].__module__ == "fedcluster.algorithms._still", "sites know it"
+assert read_steps([{"step": "Still"}])[0].__name__ == "Still", "sites know it"
 rows = [[0.0], [1.0], [8.0], [9.0]]
 model = FederatedKMeans(2, algorithm="still", random_state=0)
 assert model.fit({"a": rows, "b": rows}).n_clusters_ == 2

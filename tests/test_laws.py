@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, ClassVar
 
 import numpy as np
@@ -14,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from partitions import Case, cases
 
+from fedcluster import algorithms, metrics
 from fedcluster.algorithms import (
     FFCM,
     FKM,
@@ -213,7 +216,15 @@ def example(case: Case) -> Example:
 
 
 def test_every_step_that_a_site_knows_stands_in_the_table() -> None:
-    assert set(wire.STEPS.values()) <= {type(step) for step in STEPS}
+    known = {wire.step_of(step) for step in wire.STEPS.values()}
+    defined = {
+        step
+        for package in (algorithms, metrics)
+        for each in iter_modules(package.__path__)
+        for step in vars(import_module(f"{package.__name__}.{each.name}")).values()
+        if hasattr(step, "client_step") and step.__module__.startswith(package.__name__)
+    }
+    assert {type(step) for step in STEPS} >= known == defined
 
 
 EXAMPLES = settings().max_examples

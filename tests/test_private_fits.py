@@ -23,7 +23,7 @@ from fedcluster.core import Data, Sensitive, State, Task, on_grid
 from fedcluster.core.ranges import allowed_of
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.engines.wire import STEPS
+from fedcluster.engines.wire import STEPS, step_of
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import JobReport, execute, fit_of
 from fedcluster.privacy import Groups
@@ -186,7 +186,7 @@ def test_an_engine_counts_before_it_asks():
             asked.extend(tasks)
             return []
 
-    step = STEPS["RelativeLloyd"]()
+    step = step_of(STEPS["RelativeLloyd"])()
     accounted = AccountedEngine(Engine(), Budget(1.0, 1e-6))
     for noise in (None, 1.0):
         with pytest.raises(InputError, match="nothing was asked"):
@@ -202,9 +202,7 @@ def test_an_engine_counts_before_it_asks():
 # Sensitivities
 
 
-BOUNDED = [
-    name for name, step in STEPS.items() if isinstance(step, type) and hasattr(step, "sensitivity")
-]
+BOUNDED = [name for name, step in STEPS.items() if hasattr(step_of(step), "sensitivity")]
 
 
 def states(name: str, d: int, rng: np.random.Generator) -> list[State]:
@@ -227,7 +225,7 @@ def test_no_record_changes_an_answer_by_more_than_its_sensitivity(name):
         corners = rng.choice([-1.0, 1.0], (20, d))
         rows = on_grid(np.concatenate([rng.uniform(-1, 1, (40, d)), corners, np.zeros((1, d))]))
         for state in (State(), *states(name, d, rng)):
-            step = STEPS[name]()
+            step = step_of(STEPS[name])()
             try:
                 allowed_of(step).check_state(state, {"max_clusters": 500, "d": d})
                 bounds = step.sensitivity(state, d)
@@ -240,7 +238,7 @@ def test_no_record_changes_an_answer_by_more_than_its_sensitivity(name):
                 assert np.linalg.norm(sums) <= bounds.sums * (1 + 1e-12)
                 assert np.linalg.norm(weights) <= bounds.weights * (1 + 1e-12)
                 tried += 1
-    assert isinstance(STEPS[name](), Sensitive)
+    assert isinstance(step_of(STEPS[name])(), Sensitive)
     assert tried or name in NEED_MEMORY
 
 

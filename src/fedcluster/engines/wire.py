@@ -18,14 +18,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, is_dataclass, replace
 from hashlib import sha256
-from importlib import import_module
-from pkgutil import iter_modules
-from types import MappingProxyType, ModuleType
 from typing import Any
 
 import numpy as np
 
-from fedcluster import __version__, algorithms, metrics
+from fedcluster import __version__
 from fedcluster.core import (
     SCALARS,
     Column,
@@ -44,7 +41,7 @@ from fedcluster.core import (
 from fedcluster.errors import PolicyError
 from fedcluster.errors import WireError as WireError
 from fedcluster.frames.columns import KINDS, MOST_LEVELS
-from fedcluster.options.choices import OWN_STEPS, imported
+from fedcluster.options.choices import OWN_STEPS, STEPS, imported
 from fedcluster.texts.untrusted import LONGEST, first_not_plain, printable
 
 PROTOCOL = 1
@@ -153,29 +150,16 @@ PARTS = ("sums", "weights")
 """Arrays of an answer."""
 
 Header = Mapping[str, Any]
-Steps = Mapping[str, type[Any]]
+Steps = Mapping[str, type[Any] | str]
+"""Steps by name; one that is given by its dotted name is imported when a message asks for it."""
 Arrays = Mapping[str, Floats]
 Preprocessors = Callable[[Mapping[str, Any]], RowTransform]
 """Function that creates a preprocessor from its plain form; may raise ValueError or the like."""
 
 
-def _steps_of(*packages: ModuleType) -> dict[str, type[Any]]:
-    """Return the steps defined in the modules of these packages, by name."""
-    modules = (
-        import_module(f"{package.__name__}.{each.name}")
-        for package in packages
-        for each in iter_modules(package.__path__)
-    )
-    return {
-        name: step
-        for module in modules
-        for name, step in vars(module).items()
-        if hasattr(step, "client_step") and step.__module__ == module.__name__
-    }
-
-
-STEPS: Steps = MappingProxyType(_steps_of(algorithms, metrics))
-"""Steps that every site knows: those of algorithms and metrics."""
+def step_of(step: type[Any] | str) -> type[Any]:
+    """Return a step that is given by itself or by its dotted name."""
+    return imported(step) if isinstance(step, str) else step  # type: ignore[no-any-return]
 
 
 def steps_by_name(more: Iterable[str] = ()) -> Steps:
@@ -191,7 +175,7 @@ def steps_by_name(more: Iterable[str] = ()) -> Steps:
     WireError
         If one of them is not a step, or has the name of another step.
     """
-    known = dict(STEPS)
+    known: dict[str, type[Any] | str] = dict(STEPS)
     for name, step in OWN_STEPS.items():
         if known.setdefault(name, step) is not step:
             raise WireError(f"a step of a plugin has the name of another step, {name!r}: rename it")
@@ -207,7 +191,7 @@ def steps_by_name(more: Iterable[str] = ()) -> Steps:
             check_step(step)
         except TypeError as error:
             raise WireError(f"{path!r} is not a step: {error}") from error
-        if known.setdefault(name, step) is not step:
+        if step_of(known.setdefault(name, step)) is not step:
             raise WireError(f"step {path!r} has the name of another step, {name!r}: rename it")
     return known
 
@@ -446,7 +430,7 @@ def _known_step(name: Any, steps: Steps) -> type[Any]:
             f"step {name!r} is not among the steps that this site knows; a step of your own must "
             "be named in steps under [federation] in its site.toml"
         )
-    return steps[name]
+    return step_of(steps[name])
 
 
 def _read_step(name: Any, values: Any, steps: Steps) -> Step:

@@ -26,7 +26,7 @@ from fedcluster.core.ranges import allowed_of
 from fedcluster.errors import InputError, PolicyError, check_keys, reason
 from fedcluster.model.assignment import Assignment, RowForm
 from fedcluster.model.profiles import checked_names
-from fedcluster.options.choices import ASSIGNING, OWN_STEPS, assigning, imported, written
+from fedcluster.options.choices import OWN_STEPS, STEPS, imported, written
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.preprocessing.transform import on_whole_rows
 
@@ -306,7 +306,7 @@ def _algorithm(
         own = [*algorithms, *OWN_STEPS.values()]
         own = [written(each)[0] if isinstance(each, str) else each for each in own]
         by_name = {each if isinstance(each, str) else _dotted(each): each for each in own}
-        kind = assigning(name) if name in ASSIGNING else by_name[name]
+        kind = (STEPS | by_name)[name]
         algorithm = (imported(kind) if isinstance(kind, str) else kind)(**content["parameters"])
     except KeyError as error:
         raise InputError(

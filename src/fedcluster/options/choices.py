@@ -34,14 +34,32 @@ FUZZY_ALGORITHMS: Mapping[str, str] = {
 }
 """Values of ``algorithm`` for fuzzy clusters."""
 
-ASSIGNING: Mapping[str, str] = {
-    "GaussianMixture": "gaussian_mixture",
-    "IncompleteKMeans": "_incomplete",
-    "MergedMixture": "gaussian_mixture",
-    "TrimmedLloyd": "trimmed",
+STEPS: dict[str, str] = {
+    name: f"fedcluster.{module}.{name}"
+    for module, names in {
+        "algorithms._fedavg": "FedAvg",
+        "algorithms._ffcm": "FFCM",
+        "algorithms._incomplete": "IncompleteKMeans",
+        "algorithms._kfed": "KFed",
+        "algorithms._lloyd": "Lloyd SphericalKMeans",
+        "algorithms.fkm": "FKM",
+        "algorithms.gaussian_mixture": "GaussianMixture MergedMixture",
+        "algorithms.private": "BallScatter BoxMoments GridCells RelativeLloyd",
+        "algorithms.summaries": "SiteSummaries",
+        "algorithms.trimmed": "TrimmedLloyd",
+        "algorithms.variance_tree": "VarianceTree",
+        "metrics.clusters": "Inertia Scatter Spread",
+        "metrics.columns": "AxisCounts ClusterCells ClusterColumns ColumnShape",
+        "metrics.external": "Agreement Contingency Separation SiteARI",
+        "metrics.gaussians": "ColumnSpread LogLikelihood MixtureLikelihood MixtureOverlap",
+        "metrics.leaves": "LeafMoments",
+        "metrics.moments": "Means Moments SiteSize Squares",
+        "metrics.objectives": "FuzzyObjective FuzzyScatter PresentInertia",
+        "metrics.silhouettes": "ClusterSilhouettes SimplifiedSilhouette SquaredSilhouette",
+    }.items()
+    for name in names.split()
 }
-"""Algorithms of the package with their own rule for assigning rows, by class: the module of each
-in `fedcluster.algorithms`. A model file uses these names."""
+"""Steps that every site knows, by the names that messages and model files have for them."""
 
 INSTEAD_OF_LLOYD: Mapping[str, str] = {
     "metric='cosine'": "_lloyd:SphericalKMeans.from_fit",
@@ -132,13 +150,6 @@ def made(path: str, **more: Any) -> Any:
     """Import a class by its dotted name, and return an object of it with its parameters."""
     name, parameters = written(path)
     return imported(name)(**more, **parameters)
-
-
-def assigning(name: str) -> type[Any]:
-    """Return the algorithm that a model file names; raise KeyError if there is none."""
-    home = import_module(f"fedcluster.algorithms.{ASSIGNING[name]}")
-    algorithm: type[Any] = getattr(home, name)
-    return algorithm
 
 
 def builder(

@@ -18,7 +18,7 @@ from typing import Any
 
 from fedcluster.algorithms import FFCM, GaussianMixture
 from fedcluster.algorithms.private import RelativeLloyd
-from fedcluster.engines.wire import STEPS
+from fedcluster.engines.wire import STEPS, step_of
 from fedcluster.errors import InputError
 from fedcluster.metrics.objectives import NAMES, REPORTED, objective_name, shown_value
 from fedcluster.model.run import Run, damaged, outcome_of, read_run, written_by
@@ -165,7 +165,7 @@ def measured_by(step: str) -> str:
     >>> measured_by("FFCM"), measured_by("Lloyd"), measured_by("Mine")
     ('fuzzy-objective', 'inertia', 'inertia as the algorithm reports it')
     """
-    kind: Any = STEPS.get(step)
+    kind: Any = step_of(STEPS[step]) if step in STEPS else None
     if kind in (FFCM, GaussianMixture):
         kind = kind()  # their objective depends on their parameters
     if kind in NAMES or not hasattr(kind, "objective"):

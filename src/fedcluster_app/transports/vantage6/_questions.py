@@ -8,7 +8,15 @@ from typing import Any
 import numpy as np
 
 from fedcluster.core import Floats
-from fedcluster.engines.wire import PROTOCOL, WireError, digest, pack, steps_by_name, unpack
+from fedcluster.engines.wire import (
+    PROTOCOL,
+    WireError,
+    digest,
+    pack,
+    step_of,
+    steps_by_name,
+    unpack,
+)
 from fedcluster.preprocessing.fitting import STEPS as PREPARATION
 
 STEPS = steps_by_name(PREPARATION)
@@ -42,7 +50,7 @@ def kind_of(step: str) -> str:
         return "site_facts"
     if step not in STEPS:
         raise WireError(f"step {step!r} is not known")
-    module = STEPS[step].__module__
+    module = step_of(STEPS[step]).__module__
     return next(kind for place, kind in PLACES.items() if module.startswith(place))
 
 
