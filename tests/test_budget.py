@@ -422,17 +422,16 @@ def test_a_budget_that_makes_no_sense_is_refused(folder, before, after, reason):
 
 def test_a_site_s_budget_is_shown(folder):
     kept = ledger(folder)
-    shown = CliRunner().invoke(app, ["site", "budget", str(folder / "site.toml")]).output
+    shown = CliRunner().invoke(app, ["check", str(folder / "site.toml")]).output
     assert "No question was answered under this budget." in shown
     for run, rho in (("a", 0.01), ("a", 0.02), ("b", 0.03)):
         kept.charge({"run": run, "exchange": 0}, answers=2, rho=rho)
-    given = CliRunner().invoke(app, ["site", "budget", str(folder / "site.toml"), "--json"])
-    told = json.loads(given.output)
-    assert told.pop("warnings") == []
+    given = CliRunner().invoke(app, ["check", str(folder / "site.toml"), "--json"])
+    told = json.loads(given.output)["privacy"]
     assert told == json.loads(json.dumps(budget_content(kept)))
     assert [(run["run"], run["answers"]) for run in told["runs"]] == [("a", 4), ("b", 2)]
     assert told["spent"]["rho"] == pytest.approx(0.06)
-    shown = CliRunner().invoke(app, ["site", "budget", str(folder / "site.toml")]).output
+    shown = CliRunner().invoke(app, ["check", str(folder / "site.toml")]).output
     whose = "for each record (each person, where a column says whose the records are)."
     assert f"of 2 at delta 1e-06, {whose}" in shown
     assert "Not counted" not in shown
@@ -453,13 +452,6 @@ def test_a_check_says_that_every_answer_has_noise(folder):
     assert "Spent: epsilon 0 of 2 at delta 1e-06" in shown
     assert "A sum over" not in shown
     assert not (folder / STATE_FILE).exists()
-
-
-def test_a_site_without_a_budget_says_how_to_have_one(folder):
-    (folder / "site.toml").write_text(SITE.split("[privacy]")[0])
-    given = CliRunner().invoke(app, ["site", "budget", str(folder / "site.toml")])
-    assert given.exit_code
-    assert "under [privacy]" in given.output
 
 
 def started(folder: Path) -> Any:

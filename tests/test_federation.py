@@ -835,7 +835,7 @@ def test_a_run_that_failed_is_shown_on_a_line_of_its_own(folder, monkeypatch) ->
         (run / "outcome.json").write_text(json.dumps(outcome))
     shown = CliRunner().invoke(app, ["federation", "show", str(folder)])
     assert "Run 1: why why" in shown.output
-    assert shown.output.splitlines()[-1] == "Run 2: done"
+    assert "2    done" in shown.output
 
 
 def test_runs_are_listed_with_their_outcome(folder: Path) -> None:

@@ -69,7 +69,7 @@ def test_an_older_copy_is_refused_and_the_newest_is_not(tmp_path) -> None:
     said = r"site\.groups is a copy of .*, and groups were made since, as audit\.jsonl shows: put"
     for use in (site.check_groups, lambda: grouped(site), lambda: start(site)):
         refused(use, said)
-    for command in (["check"], ["site", "verify-log"], ["site", "doctor"]):
+    for command in (["check"], ["site", "log"], ["site", "doctor"]):
         shown = CliRunner().invoke(app, [*command, str(site.path)])
         assert shown.exit_code > 0
         assert "groups were made since" in " ".join(shown.output.split())

@@ -218,7 +218,8 @@ def test_show_warns_of_a_certificate_that_ends(federation, monkeypatch) -> None:
 
     site = {"connected": True, "last_answer": 0.0, "answered": 2, "missed": 1}
     told = {"seconds_of_a_round": 1.25, "seconds_of_last_round": 1.5, "queue": 2}
-    run = {"name": "r", "state": "running", "rounds": 3, "error": ""}
+    about = {"operator": "ada", "job": "fit", "began": "1970-01-01T00:00:00", "ended": ""}
+    run = {"name": "r", "state": "running", "rounds": 3, "error": "", **about}
     for days, warning in ((61, ""), (59.8, "ends in 60 days"), (-1, "certificate ended")):
 
         def get(_: object, path: str, days: float = days) -> dict[str, Any]:
@@ -233,7 +234,7 @@ def test_show_warns_of_a_certificate_that_ends(federation, monkeypatch) -> None:
             "1970-01-01 00:00:00",
             "A round takes 1.2 s in the mean; the last took 1.5 s.",
             "2 runs wait.",
-            "Run r: running, 3 rounds done",
+            "r    running",
         ):
             assert line in said
 

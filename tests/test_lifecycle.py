@@ -217,7 +217,7 @@ def test_a_revoked_key_that_is_put_back_does_not_count(folder: Path) -> None:
         (["add-site", "{}", "a", "--public-key", "{}/none"], "none cannot be read: No such file"),
         (
             ["add-site", "{}", "a", "--public-key", "{}/certificates/permit.pub"],
-            "permit.pub is no public key of a site: fedcluster site new-key makes one",
+            "permit.pub is no public key of a site: fedcluster site key --new makes one",
         ),
         (["rotate-key", "{}", "west"], "has no site 'west'; it has north and south"),
         (["revoke", "{}", "../north"], "has no site '../north'; it has north and south"),
@@ -596,7 +596,7 @@ def test_a_site_makes_a_key_that_waits_until_the_coordinator_has_accepted_it(
 ) -> None:
     site = folder / "sites/north"
     own = (site / "state/key").read_bytes()
-    result = CliRunner().invoke(app, ["site", "new-key", str(site / "site.toml"), "--json"])
+    result = CliRunner().invoke(app, ["site", "key", str(site / "site.toml"), "--new", "--json"])
     told = json.loads(result.output)
     assert (told["site"], told["waits"]) == ("north", True)
     assert (site / "state/key").read_bytes() == own
@@ -605,7 +605,7 @@ def test_a_site_makes_a_key_that_waits_until_the_coordinator_has_accepted_it(
     assert (status, told["digest"] in said) == (0, True), said
     assert len(keys(folder)["north"]) == 2
     (site / "state/key").unlink()
-    result = CliRunner().invoke(app, ["site", "new-key", str(site / "site.toml"), "--json"])
+    result = CliRunner().invoke(app, ["site", "key", str(site / "site.toml"), "--new", "--json"])
     assert not json.loads(result.output)["waits"]
     assert (site / "state/key").exists()
 

@@ -102,7 +102,7 @@ def test_keys_are_rotated_while_a_run_goes_on(running: RunningFederation, tmp_pa
     with running.held("west"):
         change(running, "rotate-key", "north")
         toml = running.site("south") / "site.toml"
-        made = running.command("site", "new-key", toml)
+        made = running.command("site", "key", toml, "--new")
         assert made.wait() == 0, made.said()
         change(running, "rotate-key", "south", "--public-key", toml.with_name("state") / "key.pub")
         for name in ("north", "south"):

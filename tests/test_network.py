@@ -258,7 +258,7 @@ def test_what_either_end_writes_is_for_its_owner_only(
         ("site", "reload", toml),
         ("site", "log", toml),
         ("site", "doctor", toml),
-        ("site", "new-key", new / "sites" / "a" / "site.toml"),
+        ("site", "key", new / "sites" / "a" / "site.toml", "--new"),
     ):
         done(*command)
     run = running.run("fit", "-k", 2, "--set", "fit.max_iter=2", *WAIT, "--out", tmp_path / "out")

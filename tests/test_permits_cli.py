@@ -126,7 +126,7 @@ def test_every_job_goes_through_under_a_permit_with_the_usual_steps(trial, tmp_p
     assert {line["permit"] for line in lines if "question" in line} == {"hips-1"}
     heads = json.loads((tmp_path / "run-scores" / "log-heads.json").read_text())
     for name in SITES:
-        command = ["site", "verify-log", toml(trial, name), "--head", heads[name]]
+        command = ["site", "log", toml(trial, name), "--head", heads[name]]
         status, said = invoke(*command)
         assert status == 0, said
         assert re.search(r"Up to line \d+ it is the log that was known", said)
@@ -333,34 +333,53 @@ def test_a_run_that_its_permit_does_not_cover_is_told_to_find_another(trial):
 
 
 def test_a_log_that_was_touched_keeps_the_site_from_starting(trial, tmp_path):
-    """And verify-log names the line; with another head, that it is another log."""
+    """And `site log` names the line; with another head, that it is another log."""
     granted(trial)
     run_job(engine(trial), content(tmp_path / "out", "fit", fit_of(3)), tmp_path / "run")
-    status, said = invoke("site", "verify-log", toml(trial), "--json")
+    status, said = invoke("site", "log", toml(trial), "--json")
     told = json.loads(said)
-    assert (status, told["lines"], told["files"]) == (0, len([*read_log(Path(told["log"]))]), 1)
+    last = [*read_log(Path(told["log"]))][-1]
+    assert (status, told["files"], last["line"] > 5) == (0, 1, True)
+    shown = invoke("site", "log", toml(trial))[1]
+    assert f"The log is in order: {last['line']} lines in 1 file." in shown
+    assert shown.endswith(f"The last line has the hash {told['head']}\n")
     for head, reason in (("0" * 64, "no line has the hash 0000"), ("12", "at least 16 digits")):
-        status, said = invoke("site", "verify-log", toml(trial), "--head", head)
+        status, said = invoke("site", "log", toml(trial), "--head", head)
         assert (status, reason in said) == (2, True), said
     log = trial / "sites/north/logs/audit.jsonl"
     log.write_bytes(log.read_bytes().replace(b'"Lloyd(tol=0.0001)"', b'"Inertia()"', 1))
     number = 1 + next(
         i for i, raw in enumerate(log.read_bytes().splitlines()) if b'"Inertia()"' in raw
     )
-    for command in ("verify-log", "start"):
+    for command in ("log", "start"):
         status, said = invoke("site", command, toml(trial))
         assert (status, said.count("\n")) == (2, 1), said
         assert f"audit.jsonl, line {number}: was changed" in said
 
 
-def test_a_question_that_is_gone_is_named_by_verify_log(trial, tmp_path):
+def test_a_log_is_shown_before_it_is_said_that_its_end_was_cut_off(trial, tmp_path):
+    granted(trial)
+    run_job(engine(trial), content(tmp_path / "out", "fit", fit_of(3)), tmp_path / "run")
+    log = trial / "sites/north/logs/audit.jsonl"
+    whole = log.read_bytes().splitlines(keepends=True)
+    log.write_bytes(b"".join(whole[:-1]))
+    status, said = invoke("site", "log", toml(trial))
+    assert (status, "left site north" in said) == (2, True)
+    assert "lines were cut off" in said.splitlines()[-1]
+    assert "in order" not in said
+    (trial / "sites/south/logs/audit.jsonl").unlink()
+    status, said = invoke("site", "log", toml(trial, "south"))
+    assert (status, "cannot be read" in said) == (2, True), said
+
+
+def test_a_question_that_is_gone_is_named_by_the_log(trial, tmp_path):
     granted(trial)
     running = engine(trial)
     running.choose(["age"])
     running.introduce()
     [question, *_] = (trial / "sites/north/logs/questions").iterdir()
     question.unlink()
-    status, said = invoke("site", "verify-log", toml(trial))
+    status, said = invoke("site", "log", toml(trial))
     assert (status, "the question of line 3 of the log is gone" in said) == (2, True), said
 
 

@@ -118,19 +118,19 @@ def test_an_officer_checks_a_file(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
     clients = [Client(f"s{i}", people(320 + i, i), (), Groups.strict()) for i in range(3)]
     written(tmp_path / "out", clients, fit_of(3, seed=0, prepare=PreprocessingSpec(missing="mean")))
-    said = run("site", "release-check", "out/model.json")
+    said = run("check", "out/model.json")
     assert said.exit_code == 0, said.stdout
     assert "passes: nothing in it gives rounded counts back" in said.stdout
     model = json.loads(Path("out/model.json").read_text())
     n, model["weights"][1] = model["weights"][0] - 2, 447.0
     model["centers_in_units"]["age"][0] = 20001 / n
     Path("out/changed.json").write_text(json.dumps(model))
-    said = run("site", "release-check", "out/changed.json")
+    said = run("check", "out/changed.json")
     assert said.exit_code == 1
     assert said.stdout.startswith("weights[1] is 447: counts are 0, or at least 10 and multiples")
     told = f"age of cluster 0 is a mean of {n:g} rows, and the sum is 20001: {n + 2:g} rows are"
     assert told in " ".join(said.stdout.split())
-    said = run("site", "release-check", "nothing.json")
+    said = run("check", "nothing.json")
     assert said.exit_code == 2
     assert "is damaged" in said.stderr
 

@@ -496,11 +496,11 @@ def test_the_log_tells_who_asked_for_what(coordinator: Operated) -> None:
     for told in ("operator=owner", f"run={name}", "job=fit", "from=127.0.0.1", "columns=['age']"):
         assert told in line.replace("\n", " "), line
     assert own_token(folder) not in said
-    status, said = invoke("federation", "verify-log", folder)
+    status, said = invoke("federation", "log", folder)
     assert (status, "lines in 1 file." in said) == (0, True), said
     path = operators_log(coordinator.federation.folder).path
     path.write_bytes(path.read_bytes().replace(b'"owner"', b'"nobody"', 1))
-    status, said = invoke("federation", "verify-log", folder)
+    status, said = invoke("federation", "log", folder)
     assert (status, "was changed" in said) == (2, True)
     with pytest.raises(InputError, match="was changed"):
         verify(path)

@@ -128,9 +128,9 @@ def test_versions_that_know_the_same_find_the_same_bits_and_read_each_others_fil
     ends.coordinator(ends.here)
     ends.fit(5, tmp_path / "again")
     assert list(states(running.folder).values()) == ["done"] * 5
-    ends.done("federation", "verify-log", running.folder)
+    ends.done("federation", "log", running.folder)
     for name in ROWS:
-        ends.done("site", "verify-log", running.site(name) / "site.toml")
+        ends.done("site", "log", running.site(name) / "site.toml")
 
 
 def restored_by_other(ends: Upgrades, folder: Path) -> Path:

@@ -57,7 +57,7 @@ app.command(
 )(commands.select_k)
 app.command(
     epilog="Example: fedcluster check north.csv south.csv",
-    short_help="Compare files of several sites, or check a site file; send nothing.",
+    short_help="Compare files of several sites, or check a site file or a result.",
 )(site.check)
 app.command(
     epilog="Example: fedcluster audit site.toml --fail-above 0",

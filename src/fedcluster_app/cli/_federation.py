@@ -426,7 +426,7 @@ PublicKey = Annotated[
     Path | None,
     option(
         "FILE",
-        "Public key that the site made with fedcluster site new-key; then no private key travels.",
+        "Public key that the site made with site key --new; then no private key travels.",
     ),
 ]
 AuthorityKey = Annotated[

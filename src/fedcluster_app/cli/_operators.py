@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster_app.cli._options import AsJson, Plugin, Quiet, ShowOptions, argument, option
+from fedcluster_app.cli._options import (
+    AsJson,
+    KnownHash,
+    Plugin,
+    Quiet,
+    ShowOptions,
+    argument,
+    option,
+)
 from fedcluster_app.cli._screen import (
     TRANSPORTS,
     Commands,
@@ -115,12 +123,12 @@ RunName = Annotated[str, argument("RUN", "Name of the run.")]
 
 @app.command(epilog="Example: fedcluster federation show trial")
 def show(folder: Folder, as_json: AsJson = False) -> None:
-    """List the sites and the runs, and how both are."""
+    """List the sites and the runs: who asked for what and when, and how they ended."""
     from fedcluster.texts.html import Table
 
     with Screen(as_json=as_json, quiet=False) as screen, coordinator_at(folder) as coordinator:
         status = coordinator.get("/sites")
-        outcomes = {run["name"]: _state_of(run) for run in coordinator.get("/runs")["runs"]}
+        runs = coordinator.get("/runs")["runs"]
         screen.warnings += _warnings(status)
     sites = status.pop("sites")
     rows = tuple(
@@ -135,12 +143,27 @@ def show(folder: Folder, as_json: AsJson = False) -> None:
     )
     header = ("site", "now", "last answer (UTC)", "rounds answered", "missed")
     screen.result(
-        {"sites": sites, "runs": outcomes, "coordinator": status},
+        {"sites": sites, "runs": runs, "coordinator": status},
         [
             Table("Sites", header, rows),
             *_pace(status),
-            *([f"Run {run}: {outcome}" for run, outcome in outcomes.items()] or ["No runs yet."]),
+            *([Table("Runs", RUNS, tuple(map(_row_of, runs)))] if runs else ["No runs yet."]),
+            *(f"Run {run['name']}: {run['error']}" for run in runs if run["error"]),
         ],
+    )
+
+
+RUNS = ("run", "state", "operator", "job", "began (UTC)", "rounds", "seconds")
+
+
+def _row_of(run: dict[str, Any]) -> tuple[str, ...]:
+    """Return the row of a run in the table of runs."""
+    began, ended = (run[key] and datetime.fromisoformat(run[key]) for key in ("began", "ended"))
+    return (
+        *(run[key] for key in ("name", "state", "operator", "job")),
+        run["began"][:16].replace("T", " "),
+        str(run["rounds"]),
+        f"{(ended - began).total_seconds():.0f}" if began and ended else "",
     )
 
 
@@ -167,13 +190,6 @@ def _warnings(status: dict[str, Any]) -> list[str]:
     return [f"the coordinator's certificate {'ended' if days < 0 else f'ends in {days:.0f} days'}"]
 
 
-def _state_of(run: dict[str, Any]) -> str:
-    """Return the state of a run in a few words."""
-    if run["state"] == "running":
-        return f"running, {run['rounds']} rounds done"
-    return str(run["error"] or run["state"])
-
-
 @app.command(epilog="Example: fedcluster federation doctor trial")
 def doctor(folder: Folder, as_json: AsJson = False) -> None:
     """Examine a coordinator: its folder, certificate, keys, log, port, runs, disk and versions.
@@ -184,33 +200,6 @@ def doctor(folder: Folder, as_json: AsJson = False) -> None:
     from fedcluster_app.coordinator.doctor import examined
 
     diagnosed(lambda: examined(folder, TRANSPORTS), as_json=as_json)
-
-
-@app.command(epilog="Example: fedcluster federation runs trial")
-def runs(folder: Folder, as_json: AsJson = False) -> None:
-    """List the runs: how they ended, who asked for what and when, and how long they took."""
-    from fedcluster.texts.html import Table
-
-    with Screen(as_json=as_json, quiet=False) as screen, coordinator_at(folder) as coordinator:
-        listed = coordinator.get("/runs")["runs"]
-    rows = tuple(
-        (
-            *(run[key] for key in ("name", "state", "operator", "job")),
-            run["began"][:16].replace("T", " "),
-            str(run["rounds"]),
-            _seconds(run),
-        )
-        for run in listed
-    )
-    header = ("run", "state", "operator", "job", "began (UTC)", "rounds", "seconds")
-    screen.result({"runs": listed}, [Table("Runs", header, rows)] if rows else ["No runs yet."])
-
-
-def _seconds(run: dict[str, Any]) -> str:
-    if not (run["began"] and run["ended"]):
-        return ""
-    began, ended = (datetime.fromisoformat(run[key]) for key in ("began", "ended"))
-    return f"{(ended - began).total_seconds():.0f}"
 
 
 @app.command(epilog="Example: fedcluster federation cancel trial 20260102-030405-ab12")
@@ -277,13 +266,17 @@ def prune(
     screen.result({"pruned": pruned}, [count])
 
 
-@app.command(epilog="Example: fedcluster federation log trial")
+@app.command(epilog="Example: fedcluster federation log trial --head 3f2a9c41d07b55e8")
 def log(
     folder: Folder,
     last: Annotated[int, option("N", "Number of lines to show.", min=1, show_default=True)] = 50,
+    head: KnownHash = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show who asked this coordinator for what, and what was refused."""
+    """Show who asked this coordinator for what, and what was refused; check the log.
+
+    The exit status is not 0 if a line was changed, removed, moved, inserted or cut off.
+    """
     federation = federation_at(folder)
     from fedcluster.texts.words import counted
     from fedcluster_app.coordinator.operators import log_line, operators_log
@@ -292,29 +285,12 @@ def log(
     with Screen(as_json=as_json, quiet=False) as screen:
         path = operators_log(federation.folder).path
         lines = list(read_log(path))
+        about, checked, wrong = verified_log(path, head)
     shown = [log_line(line) for line in lines[-last:]]
-    content = {"log": str(path), "lines": lines[-last:], "all": len(lines)}
-    screen.result(content, [*shown, f"{counted(len(lines), 'line')}: {path}"])
-
-
-@app.command(
-    "verify-log",
-    epilog="Example: fedcluster federation verify-log trial --head 3f2a9c41d07b55e8",
-)
-def verify_log(
-    folder: Folder,
-    head: Annotated[
-        str, option("HASH", "Hash of a line that was noted, or its first 16 digits.")
-    ] = "",
-    as_json: AsJson = False,
-) -> None:
-    """Check that no line of the log was changed, removed, moved, inserted or cut off."""
-    federation = federation_at(folder)
-    from fedcluster_app.coordinator.operators import operators_log
-
-    with Screen(as_json=as_json, quiet=False) as screen:
-        content, lines = verified_log(operators_log(federation.folder).path, head)
-    screen.result(content, lines)
+    content = {"log": str(path), "lines": lines[-last:], "all": len(lines), **about}
+    screen.result(content, [*shown, f"{counted(len(lines), 'line')}: {path}", *checked])
+    if wrong is not None:
+        raise wrong
 
 
 PassphraseFile = Annotated[

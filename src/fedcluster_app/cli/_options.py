@@ -68,6 +68,10 @@ Out = Annotated[Path, FOLDER]
 OutIfAny = Annotated[Path | None, FOLDER]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object, for programs.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors and warnings only.")]
+KnownHash = Annotated[
+    str,
+    option("HASH", "Hash of a line that somebody else noted, or its first 16 digits.", "--head"),
+]
 Seed = Annotated[int, option("N", SEED, show_default=True)]
 Columns = Annotated[str | None, option("A,B,C", "Columns to use; by default all.")]
 Fuzzy = Annotated[

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress
     from rich.table import Table as RichTable
 
+    from fedcluster.errors import InputError
     from fedcluster.rounds import CommunicationRound
     from fedcluster.texts.html import Table
     from fedcluster_app.site.doctor import Finding
@@ -219,11 +220,11 @@ HELD: ContextVar[dict[Any, Any] | None] = ContextVar("held", default=None)
 IN_ORDER_OF_USE = (
     *("kit", "check", "fit", "select-k", "report", "profile", "name", "evaluate"),
     *("predict", "federation", "site", "flare", "watch", "new", "start", "doctor", "show", "run"),
-    *("runs", "result", "cancel", "reload", "log", "verify-log", "budget", "evidence", "permit"),
-    *("key", "operator", "bounds", "backup", "restore", "prune", "add-site", "remove-site"),
-    *("rotate-key", "accept", "revoke", "renew-certificates", "release-check"),
+    *("result", "cancel", "reload", "log", "evidence", "permit", "key", "operator", "bounds"),
+    *("backup", "restore", "prune", "add-site", "remove-site", "rotate-key", "accept", "revoke"),
+    "renew-certificates",
 )
-ADVANCED = (*("warm-up", "audit", "address", "certificate", "groups", "new-key", "harden", "job"),)
+ADVANCED = (*("warm-up", "audit", "address", "certificate", "groups", "harden", "job"),)
 """Commands as help lists them; advanced ones by themselves, and those of neither list last."""
 
 
@@ -604,9 +605,9 @@ def telling(
 
 
 def verified_log(
-    path: Path, head: str, questions: Callable[[], int] | None = None
-) -> tuple[dict[str, Any], list[str]]:
-    """Return the content and the lines to show for a log that is in order.
+    path: Path, head: str, *checks: Callable[[], object]
+) -> tuple[dict[str, Any], list[str], InputError | None]:
+    """Check that no line of a log was changed, removed, moved, inserted or cut off.
 
     Parameters
     ----------
@@ -614,13 +615,15 @@ def verified_log(
         The log.
     head : str
         The hash of a line that the log must have, or its first digits; empty for any.
-    questions : callable, optional
-        Checks and counts the questions that are kept beside the log.
+    *checks : callable
+        Check what is kept beside the log.
 
-    Raises
-    ------
-    InputError
-        If the log is not in order, or is a different one.
+    Returns
+    -------
+    content, lines
+        What is shown of a log that is in order.
+    wrong : InputError or None
+        What is not in order, to be raised once the log is shown.
     """
     from fedcluster.errors import InputError
     from fedcluster.texts.words import counted
@@ -628,12 +631,19 @@ def verified_log(
 
     if head and len(head) < 16:
         raise InputError(f"--head {head!r}: give at least 16 digits of the hash")
-    end, known = verify(path, head)
-    if head and known is None:
-        raise InputError(f"{path}: no line has the hash {head}: it is not the log that was known")
-    kept = "" if questions is None else f", and {counted(questions(), 'question')}"
-    whole = f"{counted(end.line, 'line')} in {counted(end.part, 'file')}"
-    lines = [f"The log is in order: {whole}{kept}."]
+    if not (head or path.exists() or path.with_suffix(".head").exists()):
+        return {}, [], None
+    try:
+        end, known = verify(path, head)
+        if head and known is None:
+            raise InputError(
+                f"{path}: no line has the hash {head}: it is not the log that was known"
+            )
+        for check in checks:
+            check()
+    except InputError as error:
+        return {}, [], error
+    lines = [f"The log is in order: {counted(end.line, 'line')} in {counted(end.part, 'file')}."]
     lines += [f"Up to line {known:,} it is the log that was known."] if known else []
-    about = {"lines": end.line, "files": end.part, "head": end.hash, "known_line": known}
-    return {"log": str(path), **about}, [*lines, f"The last line has the hash {end.hash}"]
+    content = {"files": end.part, "head": end.hash, "known_line": known}
+    return content, [*lines, f"The last line has the hash {end.hash}"], None

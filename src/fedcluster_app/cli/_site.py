@@ -133,13 +133,27 @@ def log(
     last: Annotated[
         int, cli.option("N", "Number of answers to show.", min=1, show_default=True)
     ] = 50,
+    head: cli.KnownHash = "",
     as_json: cli.AsJson = False,
 ) -> None:
-    """Show what left this site, who asked for it, and what the answers of each run reveal."""
+    """Show what left this site, who asked for it, and what the answers of each run reveal.
+
+    Also what is spent of the privacy budget, and whether the log is in order: the exit status is
+    not 0 if a line was changed, removed, moved, inserted or cut off, or if the groups are an older
+    copy than those of which it tells. With --head, also if it is not the log that somebody else
+    knows: the coordinator, which gets a hash with every answer, or whoever noted the hash that
+    this command shows.
+    """
     from fedcluster.texts.words import counted
     from fedcluster_app.site import logs as messages
     from fedcluster_app.site.file import SiteFile
-    from fedcluster_app.site.membership import Membership, site_log, site_models
+    from fedcluster_app.site.membership import (
+        Membership,
+        site_budget,
+        site_log,
+        site_models,
+        site_questions,
+    )
     from fedcluster_app.trust.audit_log import read_log
 
     with Screen(as_json=as_json, quiet=False) as screen:
@@ -148,76 +162,25 @@ def log(
         path, labels = site_log(site, membership).path, site_models(site, membership).outcome()
         answers = list(messages.answers_of(read_log(path)))
         events = messages.event_lines(read_log(path))
-        runs = messages.run_records(answers)
-    count = f"{counted(len(answers), 'answer')} left site {site.name}: {path}"
+        runs, ledger = messages.run_records(answers), site_budget(site)
+        spent = {"budget": messages.budget_content(ledger, answers)} if ledger else {}
+        kept = partial(site_questions(site, membership).check, path)
+        about, checked, wrong = verified_log(path, head, kept, site.check_groups)
+    content = {"log": str(path), "answers": answers[-last:], "all": len(answers), "runs": runs}
     screen.result(
-        {
-            "log": str(path),
-            "answers": answers[-last:],
-            "all": len(answers),
-            "runs": runs,
-            "labels": labels,
-        },
+        {**content, "labels": labels, **spent, **about},
         [
             *messages.run_parts(runs),
             *events[-last:],
             *map(messages.answer_line, answers[-last:]),
-            count,
+            f"{counted(len(answers), 'answer')} left site {site.name}: {path}",
             *filter(None, [labels and f"Labels: {labels}"]),
+            *(messages.budget_parts(spent["budget"]) if spent else ()),
+            *checked,
         ],
     )
-
-
-@app.command(
-    "verify-log", epilog="Example: fedcluster site verify-log site.toml --head 3f2a9c41d07b55e8"
-)
-def verify_log(
-    site_file: SiteToml,
-    head: Annotated[
-        str,
-        cli.option("HASH", "Hash of a line that somebody else holds, or its first 16 digits."),
-    ] = "",
-    as_json: cli.AsJson = False,
-) -> None:
-    """Check that no line of the log was changed, removed, moved, inserted or cut off.
-
-    Nor are the groups an older copy than those of which it tells. With --head, also check that it
-    is the log that somebody else knows: the coordinator, which gets a hash with every answer, or
-    whoever noted the hash that this command shows.
-    """
-    from fedcluster_app.site.file import SiteFile
-    from fedcluster_app.site.membership import Membership, site_log, site_questions
-
-    with Screen(as_json=as_json, quiet=False) as screen:
-        site = SiteFile.load(site_file)
-        membership = Membership.from_site_file(site)
-        path = site_log(site, membership).path
-        kept = partial(site_questions(site, membership).check, path)
-        content, lines = verified_log(path, head, kept)
-        site.check_groups()
-    screen.result(content, lines)
-
-
-@app.command(epilog="Example: fedcluster site budget site.toml")
-def budget(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
-    """Show what is spent of the privacy budget of this site, by run, and what is left."""
-    from fedcluster.errors import InputError
-    from fedcluster_app.site.file import SiteFile
-    from fedcluster_app.site.logs import answers_of, budget_content, budget_parts
-    from fedcluster_app.site.membership import Membership, site_budget, site_log
-    from fedcluster_app.trust.audit_log import read_log
-
-    with Screen(as_json=as_json, quiet=False) as screen:
-        site = SiteFile.load(site_file)
-        ledger = site_budget(site)
-        if ledger is None:
-            raise InputError(
-                f"{site_file}: there is no privacy budget; write epsilon = 4.0 and delta = 1e-6 "
-                "under [privacy]"
-            )
-        log = site_log(site, Membership.from_site_file(site)).path if site.federation else None
-        content = budget_content(ledger, answers_of(read_log(log)) if log else ())
-    screen.result(content, budget_parts(content))
+    if wrong is not None:
+        raise wrong
 
 
 @app.command(epilog="Example: fedcluster site groups site.toml")
@@ -293,80 +256,60 @@ def evidence(
     screen.result(content, [*wrote, *found.evidence_parts(content)])
 
 
-@app.command("release-check", epilog="Example: fedcluster site release-check results/model.json")
-def release_check(
-    file: Annotated[
-        Path, cli.argument("FILE.json", "A model, history, profiles, scores or choice of k.")
-    ],
+@app.command(epilog="Example: fedcluster site key site.toml --new")
+def key(
+    site_file: SiteToml,
+    new: Annotated[
+        bool, typer.Option("--new", help="Make a new key for the coordinator instead.")
+    ] = False,
     as_json: cli.AsJson = False,
 ) -> None:
-    """Check that a published file tells no count that preset "strict" rounds.
-
-    Counts must be multiples of 5, and at least 10 unless they are 0. For each mean, share, centre
-    and scale, all numbers of rows within the rounding are tried: none may follow. One line for each
-    finding; the exit status is 1 if there is one. Needs nothing but the file.
-    """
-    with Screen(as_json=as_json, quiet=False) as screen:
-        from fedcluster_app.report.release_check import check_file
-
-        found = check_file(file)
-    lines = found or [f"{file} passes: nothing in it gives rounded counts back."]
-    screen.result({"file": str(file), "findings": found}, lines)
-    if found:
-        raise typer.Exit(1)
-
-
-@app.command(epilog="Example: fedcluster site key site.toml")
-def key(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
     """Show the key by which the other sites know this one, for secure sums; make it first.
 
     Write the line into peers.toml, beside site.toml, together with those of all other sites: the
     same file everywhere, passed on without the coordinator. With that file, this command also shows
     its fingerprint; compare it with the other sites, for example by telephone.
+
+    With --new, make a new key by which the coordinator knows this site; only its public part
+    leaves. Send key.pub to the coordinator, who compares the digest with you, for example by
+    telephone, and runs fedcluster federation rotate-key. A site that runs then takes the new key
+    by itself.
     """
     needs("cryptography", "flower")
     from fedcluster_app.site.file import SiteFile
+
+    with Screen(as_json=as_json, quiet=False) as screen:
+        site = SiteFile.load(site_file)
+        content, lines = (_new_key if new else _peer_key)(site)
+    screen.result({"site": site.name, **content}, lines)
+
+
+def _peer_key(site: SiteFile) -> tuple[dict[str, Any], list[str]]:
+    """Return the key by which other sites know a site, and the fingerprint of all."""
     from fedcluster_app.trust import identity
     from fedcluster_app.trust.permits import public_text
 
-    with Screen(as_json=as_json, quiet=False) as screen:
-        site = SiteFile.load(site_file)
-        own = public_text(identity.identity(site.state_folder, make=True).public_key())
-        path, lines = site_file.absolute().parent / identity.PEERS, [f'{site.name} = "{own}"']
-        content: dict[str, Any] = {"site": site.name, "key": own}
-        if path.exists():
-            peers = identity.load_peers(path)
-            identity.check_own(path, site.name, peers, own)
-            content |= {"peers": sorted(peers), "fingerprint": identity.fingerprint(peers)}
-            lines.append(f"{path} has {len(peers)} sites; its fingerprint is")
-            lines.append(content["fingerprint"])
-    screen.result(content, lines)
+    own = public_text(identity.identity(site.state_folder, make=True).public_key())
+    path, lines = site.path.absolute().parent / identity.PEERS, [f'{site.name} = "{own}"']
+    content: dict[str, Any] = {"key": own}
+    if path.exists():
+        peers = identity.load_peers(path)
+        identity.check_own(path, site.name, peers, own)
+        content |= {"peers": sorted(peers), "fingerprint": identity.fingerprint(peers)}
+        lines.append(f"{path} has {len(peers)} sites; its fingerprint is")
+        lines.append(content["fingerprint"])
+    return content, lines
 
 
-@app.command("new-key", epilog="Example: fedcluster site new-key site.toml")
-def new_key(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
-    """Make a new key by which the coordinator knows this site; only its public part leaves.
-
-    Send key.pub to the coordinator, who compares the digest with you, for example by telephone, and
-    runs fedcluster federation rotate-key. A site that runs then takes the new key by itself.
-    """
-    needs("cryptography", "flower")
+def _new_key(site: SiteFile) -> tuple[dict[str, Any], list[str]]:
+    """Make a key by which the coordinator knows a site."""
     from fedcluster_app.coordinator.certificates import make_site_key
-    from fedcluster_app.site.file import SiteFile
 
-    with Screen(as_json=as_json, quiet=False) as screen:
-        site = SiteFile.load(site_file)
-        key = str(site.federation.get("key", "key"))
-        made = make_site_key(site_file.absolute().parent, key)
-    content: dict[str, Any] = {
-        "site": site.name,
-        "public_key": str(made.public),
-        "digest": made.digest,
-    }
+    made = make_site_key(site.path.absolute().parent, str(site.federation.get("key", "key")))
     lines = [f"Wrote {made.public}: send it to the coordinator. Its digest is", made.digest]
     if made.waits:
         lines.append("The present key counts until the coordinator has accepted the new one.")
-    screen.result({**content, "digest": made.digest, "waits": made.waits}, lines)
+    return {"public_key": str(made.public), "digest": made.digest, "waits": made.waits}, lines
 
 
 permit_app = typer.Typer(
@@ -447,14 +390,22 @@ def check(
     as_json: cli.AsJson = False,
     quiet: cli.Quiet = False,
 ) -> None:
-    """Check a site file, or compare the files of several sites, before a fit.
+    """Check a site file or a result, or compare the files of several sites before a fit.
 
     Given a site.toml, shows its rows and columns, missing values, and how many rows would be in
     groups, or the effect of the site's limits. Given data files, one for each site as for
     fedcluster fit, shows what each column holds at each site and what would be left out, and
     warns of values, units and spellings that look wrong. Sends nothing. Writes only, for a site of
     a federation, which names of columns may leave: those that it shows.
+
+    Given a model.json or another result, checks that it tells no count that preset "strict"
+    rounds. Counts must be multiples of 5, and at least 10 unless they are 0. For each mean, share,
+    centre and scale, all numbers of rows within the rounding are tried: none may follow. One line
+    for each finding; the exit status is 1 if there is one.
     """
+    if len(files) == 1 and files[0].endswith(".json"):
+        _check_release(Path(files[0]), as_json=as_json, quiet=quiet)
+        return
     if len(files) == 1 and not suffix_of_data(files[0]):
         _check_site(Path(files[0]), as_json=as_json, quiet=quiet)
         return
@@ -475,6 +426,18 @@ def check(
             "Nothing was sent, and nothing was written.",
         ],
     )
+
+
+def _check_release(file: Path, *, as_json: bool, quiet: bool) -> None:
+    """Show which rounded counts a published file gives back."""
+    with Screen(as_json=as_json, quiet=quiet) as screen:
+        from fedcluster_app.report.release_check import check_file
+
+        found = check_file(file)
+    lines = found or [f"{file} passes: nothing in it gives rounded counts back."]
+    screen.result({"file": str(file), "findings": found}, lines)
+    if found:
+        raise typer.Exit(1)
 
 
 def suffix_of_data(file: str) -> bool:
@@ -623,11 +586,11 @@ def _left(site: SiteFile, content: dict[str, Any]) -> Iterator[Table | str]:
     """Yield what may leave a site: its limits in words, and their effect on its rows."""
     from fedcluster.privacy.disclosure import Disclosure
     from fedcluster_app.report.messages import limits_line
-    from fedcluster_app.site.logs import spent_line
+    from fedcluster_app.site.logs import budget_parts
 
     if "privacy" in content:
         yield "Every answer has noise, and nothing else of the rows leaves."
-        yield spent_line(content["privacy"])
+        yield from budget_parts(content["privacy"])
         return
     groups = site.groups if "groups" in content else None
     yield limits_line(Disclosure.of(site.disclosure, groups).stated)

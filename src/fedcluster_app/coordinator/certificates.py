@@ -340,8 +340,8 @@ def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
         raise InputError(f"{path} is no public key of a site: {error}") from error
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, CURVES):
         raise InputError(
-            f"{path} is no public key of a site: fedcluster site new-key makes one, and writes its "
-            "public part to key.pub"
+            f"{path} is no public key of a site: fedcluster site key --new makes one, and writes "
+            "its public part to key.pub"
         )
     return key
 

@@ -135,7 +135,7 @@ def _check_new(federation: Federation, key: ec.EllipticCurvePublicKey, path: Pat
     if former := former_keys(federation.folder).get(digest):
         raise InputError(
             f"{path}: this key of {former.site} was {former.why} on {former.at}; make another with "
-            "fedcluster site new-key"
+            "fedcluster site key --new"
         )
 
 
