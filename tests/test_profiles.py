@@ -30,11 +30,11 @@ from fedcluster.jobs import Evaluate, Profile, execute
 from fedcluster.metrics.columns import ClusterColumns
 from fedcluster.metrics.silhouettes import ClusterSilhouettes, silhouettes_by_cluster
 from fedcluster.model import profiles as profiles_of_clusters
+from fedcluster.model.file import checked_names
 from fedcluster.model.profiles import (
     NumberProfile,
     Profiles,
     TextProfile,
-    checked_names,
     cramers_v,
     proposed,
 )

@@ -7,6 +7,8 @@ that lies more than 2 % above what there is must come down.
 import ast
 import io
 import re
+import subprocess
+import sys
 import tokenize
 from collections import Counter
 from collections.abc import Callable
@@ -27,10 +29,11 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_184,
-    "lines of the application": 20_935,
+    "lines of the library": 26_213,
+    "lines of the application": 20_945,
     "modules": 259,
-    "functions": 4333,
+    "functions": 4332,
+    "modules that a fit loads": 106,
     "constants": 247,
     "commands": 54,
     "options": 237,
@@ -71,6 +74,18 @@ def lines_of(path: Path) -> int:
         for line in range(token.start[0], token.end[0] + 1)
     }
     return len(held.difference(*texts))
+
+
+def loaded() -> int:
+    """The modules of the library that a fit of k-means to arrays loads."""
+    fit = (
+        "import sys, numpy, fedcluster\n"
+        "rows = numpy.random.default_rng(0).normal(size=(3, 200, 4))\n"
+        "fedcluster.FederatedKMeans(3, random_state=0).fit([*rows])\n"
+        "print(sum(name.startswith('fedcluster') for name in sys.modules))"
+    )
+    ran = subprocess.run([sys.executable, "-c", fit], capture_output=True, text=True, check=True)
+    return int(ran.stdout)
 
 
 def functions() -> int:
@@ -146,6 +161,7 @@ COUNTED: dict[str, Callable[[], int]] = {
     "lines of the library": lambda: lines("fedcluster"),
     "lines of the application": lambda: lines("fedcluster_app"),
     "modules": lambda: len(modules()),
+    "modules that a fit loads": loaded,
     "functions": functions,
     "constants": lambda: len(constants()),
     "commands": lambda: len(commands()),

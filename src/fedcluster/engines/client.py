@@ -20,6 +20,7 @@ from typing import Any, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster import privacy
 from fedcluster.core import (
     Column,
     Data,
@@ -39,7 +40,7 @@ from fedcluster.frames.columns import SourceSummary, chosen_columns, classes, de
 from fedcluster.frames.rows import in_order, n_columns_of
 from fedcluster.metrics.moments import row_weights
 from fedcluster.options.refusals import refused
-from fedcluster.privacy import Grouping, Groups
+from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import (
     USUAL,
     Disclosure,
@@ -222,13 +223,13 @@ class Client:
         name: str,
         load: Callable[[], Data | RowStream] | Data | RowStream,
         filters: SiteRules = USUAL,
-        protection: Groups | Grouping | None = None,
+        protection: Groups | privacy.Grouping | None = None,
     ) -> None:
         self.name = name
-        groups = protection.groups if isinstance(protection, Grouping) else protection
+        groups = protection if isinstance(protection, Groups | None) else protection.groups
         self.disclosure = rules = Disclosure.of(filters, groups)
-        own = None if rules.groups is None else Grouping(rules.groups)
-        self.protection = protection if isinstance(protection, Grouping) else own
+        own = None if rules.groups is None else privacy.Grouping(rules.groups)
+        self.protection = own if isinstance(protection, Groups | None) else protection
         self._sent: list[AuditRecord] = []
         self._last_step: tuple[Step, str] | None = None
         self._persons: PersonCounts | None = None

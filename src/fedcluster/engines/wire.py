@@ -41,7 +41,8 @@ from fedcluster.core import (
 from fedcluster.errors import PolicyError
 from fedcluster.errors import WireError as WireError
 from fedcluster.frames.columns import KINDS, MOST_LEVELS
-from fedcluster.options.choices import OWN_STEPS, STEPS, imported
+from fedcluster.options.choices import OWN_STEPS, imported
+from fedcluster.options.choices import STEPS as STEPS
 from fedcluster.texts.untrusted import LONGEST, first_not_plain, printable
 
 PROTOCOL = 1
@@ -159,7 +160,7 @@ Preprocessors = Callable[[Mapping[str, Any]], RowTransform]
 
 def step_of(step: type[Any] | str) -> type[Any]:
     """Return a step that is given by itself or by its dotted name."""
-    return imported(step) if isinstance(step, str) else step  # type: ignore[no-any-return]
+    return imported(step) if isinstance(step, str) else step
 
 
 def steps_by_name(more: Iterable[str] = ()) -> Steps:

@@ -77,9 +77,8 @@ from fedcluster.preprocessing.screening import Screening, screened
 from fedcluster.preprocessing.spec import MOST_CATEGORIES
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
-from fedcluster.recipes.specifications import WORDS, in_python
+from fedcluster.recipes.specifications import WORDS, Rule, in_python
 from fedcluster.rounds import CommunicationRound
-from fedcluster.selection import Rule
 
 
 def roles_for(prepare: PreprocessingSpec | None) -> ColumnRoles:

@@ -13,10 +13,10 @@ from sklearn.base import ClusterMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from fedcluster import kernels
 from fedcluster.core import Algorithm, Floats
 from fedcluster.errors import InputError
 from fedcluster.estimators._base import Federated, one_of
-from fedcluster.kernels import fuzzy_pass
 from fedcluster.options.choices import (
     ALGORITHMS,
     AVERAGINGS,
@@ -32,10 +32,12 @@ from fedcluster.options.choices import (
     RuleName,
 )
 from fedcluster.options.refusals import refused
-from fedcluster.selection import Rule, Selection
+from fedcluster.recipes.specifications import Rule
 
 if TYPE_CHECKING:
     from sklearn.cluster import KMeans
+
+    from fedcluster.selection import Selection
 
 
 @dataclass(eq=False, repr=False)
@@ -360,7 +362,7 @@ class FederatedFuzzyCMeans(ClusterMixin, Federated):
         rows = self._model.prepared(X)
         whole = np.logical_not(np.isnan(rows).any(axis=1))
         weight = None if sample_weight is None else np.asarray(sample_weight)[whole]
-        sums = fuzzy_pass(rows[whole], self.cluster_centers_, self.m, weight)
+        sums = kernels.fuzzy_pass(rows[whole], self.cluster_centers_, self.m, weight)
         return -float(sums.errors.sum())
 
     def _algorithm(self) -> Any:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.random import RandomState
@@ -15,20 +15,22 @@ from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, Transfo
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from fedcluster import algorithms
+from fedcluster import algorithms, privacy
+from fedcluster import model as models
 from fedcluster.core import Assigns, Floats, Iteration, Labels, Result
 from fedcluster.core.files import plain
 from fedcluster.errors import InputError, NotInstalledError
 from fedcluster.lazy import of_application
 from fedcluster.model.assignment import RowForm
-from fedcluster.model.file import Model
-from fedcluster.model.profiles import ColumnProfile, NumberProfile, Profiles, checked_names
-from fedcluster.model.run import Run
+from fedcluster.model.file import Model, checked_names
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.privacy import Groups
-from fedcluster.privacy.budget import PrivacySpent
-from fedcluster.selection import Rule, Selection
+from fedcluster.recipes.specifications import Rule
+
+if TYPE_CHECKING:
+    from fedcluster.model.profiles import Profiles
+    from fedcluster.selection import Selection
 
 
 def _has_memberships(self: Any) -> bool:
@@ -181,7 +183,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         parts = {"profiles": getattr(self, "profiles_", None)}
         parts["stability"] = getattr(self, "stability_", None)
         history = {name: plain(each.plain()) for name, each in parts.items() if each is not None}
-        run = Run(model=self._model.plain(), history=history)
+        run = models.Run(model=self._model.plain(), history=history)
         with suppress(NotInstalledError):  # a library alone shows none
             return str(of_application("report.page", "cards")(run))
         return ""
@@ -194,7 +196,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         Others can be set, and `save` keeps them.
         """
         check_is_fitted(self)
-        return tuple(Run(model=self._model.plain()).names)
+        return tuple(models.Run(model=self._model.plain()).names)
 
     @cluster_names_.setter
     def cluster_names_(self, names: Iterable[str]) -> None:
@@ -265,7 +267,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self.steps_ = list(model.algorithm.get("steps", ()))
         self.n_features_in_ = len(model.columns)
         self._cluster_names = model.names
-        self.privacy_ = PrivacySpent(**model.privacy) if model.privacy else None
+        self.privacy_ = privacy.PrivacySpent(**model.privacy) if model.privacy else None
         self.objective_ = str(model.algorithm.get("objective", "inertia"))
         if list(model.columns) != [f"x{j}" for j in range(len(model.columns))]:
             self.feature_names_in_ = np.array(model.columns, dtype=object)
@@ -277,8 +279,8 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self._box_ = preprocessor if private else None
 
     def _keep_clusters(self, value: Result | Selection) -> Result:
-        self.selection_ = value if isinstance(value, Selection) else None
-        result = value.results[value.n_clusters] if isinstance(value, Selection) else value
+        self.selection_: Selection | None = None if isinstance(value, Result) else value
+        result = value if isinstance(value, Result) else value.results[value.n_clusters]
         self.state_, self.algorithm_ = result.state, result.algorithm
         self.n_clusters_ = len(result.state.centers) or len(result.state.weights)
         centers, box = result.state.centers, self._box_
@@ -350,10 +352,10 @@ def profile_frame(profiles: Profiles) -> Any:
     return pd.concat([frame, described], axis=1)
 
 
-def _columns(column: ColumnProfile) -> list[tuple[str, Any]]:
+def _columns(column: Any) -> list[tuple[str, Any]]:
     """Return the columns of the data frame for one column's profile, by name."""
     name = column.name
-    if isinstance(column, NumberProfile):
+    if column.kind == "number":
         return [
             (name, column.means),
             (f"{name} spread", column.spreads),

@@ -11,9 +11,16 @@ from fedcluster.core import Engine, Filter, Labels, PlannedStep, SiteInfo
 from fedcluster.jobs._kinds import KJob
 from fedcluster.jobs._procedure import Job, JobReport, Procedure, Stage, Watch, drawn
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
-from fedcluster.recipes.specifications import Evaluate, Fit, PrivateFit, Profile, SelectK, fit_of
+from fedcluster.recipes.specifications import (
+    Evaluate,
+    Fit,
+    PrivateFit,
+    Profile,
+    Rule,
+    SelectK,
+    fit_of,
+)
 from fedcluster.rounds import Plan
-from fedcluster.selection import Rule
 
 JOBS: Mapping[str, Callable[..., Any]] = MappingProxyType(
     {Fit.kind: fit_of, **{job.kind: job for job in (SelectK, Evaluate, Profile)}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -24,10 +24,8 @@ from fedcluster.jobs.doubts import (
     one_site_lines,
 )
 from fedcluster.lazy import LazyModule
-from fedcluster.metrics.external import Agreement, Separation
 from fedcluster.metrics.moments import Moments
 from fedcluster.model.file import Model, plain_parameters, state_fields
-from fedcluster.model.stability import Stability
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.moments import Covariance, Missing
@@ -41,13 +39,13 @@ from fedcluster.recipes.specifications import (
     MOST_CLUSTERS,
     WORDS,
     Fit,
+    Rule,
     SelectK,
     fit_of,
     rows_of,
     smallest_of,
 )
 from fedcluster.rounds import Plan, with_preprocessing
-from fedcluster.selection import Rule
 
 MOST_TRIED, ROWS_A_CLUSTER = 50, 10
 """Largest number of clusters that "auto" considers, by likelihood; and rows per cluster."""
@@ -58,6 +56,9 @@ WHERE_SET = {"m", "rule", "profile", "stability", "robust"}
 """Parameters that a model file has only if they are set."""
 OF_PRIVACY = {"epsilon", "delta", "group_size", "bounds", "n_rows"}
 OF_MIXTURES = {"model", "covariance_type", "reg_covar", "noise"}
+
+if TYPE_CHECKING:
+    from fedcluster.model.stability import Stability
 
 bootstrap = LazyModule("fedcluster.recipes.bootstrap")
 profiling = LazyModule("fedcluster.recipes.profiling")
@@ -87,8 +88,8 @@ class Clustering(Procedure):
             largest = replace(fit, n_clusters=fit.n_clusters if ks is None else max(ks)).at(sites)
             algorithm = algorithm_of(largest)
             check_steps(fit, algorithm, start_step(largest, algorithm), sites)
-        n, most = fit.stability, bootstrap.MOST_REPLICATES
-        if n and n is not True and not 0 < n <= most:
+        if (n := fit.stability) not in (False, True) and not 0 < n <= bootstrap.MOST_REPLICATES:
+            most = bootstrap.MOST_REPLICATES
             raise InputError(f"stability must be 1 to {most} replicates, not {n}")
 
     def check_width(self, d: int) -> None:
@@ -126,7 +127,7 @@ class Clustering(Procedure):
         if fit.model != "merged":
             yield from clustering_steps(replace(fit, n_clusters=k))
         yield from profiling.profile_steps(k, fit.prepare) if fit.profile else []
-        yield from [Separation, Agreement] if fit.stability else []
+        yield from bootstrap.COMPARING if fit.stability else []
 
     def plan(self, at: Stage, draws: Sequence[int] = ()) -> Plan[Any]:
         """Return the plan of questions about the prepared rows, also drawn again with seeds."""

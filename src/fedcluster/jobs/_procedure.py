@@ -6,7 +6,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from numpy.random import RandomState
 
@@ -23,20 +23,24 @@ from fedcluster.core import (
 from fedcluster.engines.wrapped import WithoutSites
 from fedcluster.errors import FewGroupsWarning, InputError, listed
 from fedcluster.jobs.doubts import inertia_error
-from fedcluster.jobs.release import published, released_preprocessor
+from fedcluster.lazy import LazyModule
 from fedcluster.metrics.objectives import objective_name
-from fedcluster.model.crossing import Crossing
-from fedcluster.model.profiles import Profiles
-from fedcluster.model.stability import Stability
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.fitting import Fitted, first_look, n_columns_out
 from fedcluster.preprocessing.fitting import fit as fit_preprocessor
 from fedcluster.preprocessing.spec import Schema, agree, in_words, odd_sites
-from fedcluster.privacy.budget import PrivacySpent
+from fedcluster.privacy.limits import must_round
 from fedcluster.recipes.robust import Influence, Listener, robust_rule, with_account
 from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
 from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing
-from fedcluster.selection import Selection
+
+if TYPE_CHECKING:
+    from fedcluster.model.crossing import Crossing
+    from fedcluster.model.profiles import Profiles
+    from fedcluster.model.stability import Stability
+    from fedcluster.privacy import PrivacySpent
+
+release = LazyModule("fedcluster.jobs.release")
 
 Job = Fit | SelectK | Evaluate | Profile
 Watch = Callable[[CommunicationRound], None]
@@ -265,13 +269,16 @@ class Procedure(ABC):
         for line in self.foreseen(introduced):
             warnings.warn(line, FewGroupsWarning, stacklevel=4)
         listener = Listener(robust_rule(self.job, engine.introduce(), seed))
-        before: Outcome[Any] = Outcome(Fitted(self.preprocessing, FitReport()), ())  # type: ignore[arg-type]
+        before: Outcome[Any] = Outcome(None, ())
+        preprocessor: Any = self.preprocessing
+        fit_report = FitReport()
         if fitting is not None:
             before = run_plan(fitting, engine, watch=watch, listener=listener)
-            columns = [column.name for column in before.value.preprocessor.columns]
-        preprocessor, sites = before.value.preprocessor, engine.introduce()
-        if fitting is not None:
-            preprocessor = released_preprocessor(preprocessor, self.preprocessing, sites)  # type: ignore[arg-type]
+            preprocessor, fit_report = before.value.preprocessor, before.value.fit_report
+            columns = [column.name for column in preprocessor.columns]
+        sites = engine.introduce()
+        if fitting is not None and must_round(sites):
+            preprocessor = release.released_preprocessor(preprocessor, self.preprocessing, sites)
         rounds = len(before.communication_rounds)
         self.check_width(_width_of(preprocessor, columns, sites))
         outcome = run_plan(
@@ -283,21 +290,20 @@ class Procedure(ABC):
             seed=seed,
         )
         found: Found = outcome.value
-        return published(
-            JobReport(
-                self.job,
-                replace(outcome, value=with_account(found.value, listener)).after(before),
-                tuple(columns),
-                engine.introduce(),
-                found.preprocessor or preprocessor,
-                before.value.fit_report,
-                profiles=found.profiles,
-                stability=found.stability,
-                influence=self.influence(found.value, listener, seed, columns),
-                prepare=self.preprocessing if fitting is not None else None,  # type: ignore[arg-type]
-                beside=found.beside,
-            )
+        report = JobReport(
+            self.job,
+            replace(outcome, value=with_account(found.value, listener)).after(before),
+            tuple(columns),
+            engine.introduce(),
+            found.preprocessor or preprocessor,
+            fit_report,
+            profiles=found.profiles,
+            stability=found.stability,
+            influence=self.influence(found.value, listener, seed, columns),
+            prepare=self.preprocessing if fitting is not None else None,  # type: ignore[arg-type]
+            beside=found.beside,
         )
+        return release.published(report) if must_round(report.sites) else report
 
     def _agreed(
         self, engine: Engine, steps: Sequence[PlannedStep], enough: int | None
@@ -352,7 +358,7 @@ def _described(
 
 def clustering_of(value: Any) -> Result:
     """Return the clustering that a fit found, or chose."""
-    result: Result = value.results[value.n_clusters] if isinstance(value, Selection) else value
+    result: Result = value.results[value.n_clusters] if hasattr(value, "results") else value
     return result
 
 

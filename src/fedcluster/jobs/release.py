@@ -18,36 +18,23 @@ Sites and labels use the model as it is published.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
 
-from fedcluster.core import Floats, Limit, Result, SiteInfo
+from fedcluster.core import Floats, Result, SiteInfo
 from fedcluster.model.crossing import Crossing
 from fedcluster.model.profiles import NumberProfile, Profiles, TextProfile, is_zero_or_one
 from fedcluster.model.stability import Stability
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.privacy.limits import STRICT_P
-from fedcluster.selection import Selection
 
 STEP = 5
 """Base to which published counts are rounded, as in OpenSAFELY."""
 SMALLEST = STRICT_P
 """Smallest published count that is not 0: that of a group where counts are rounded."""
-
-
-def is_rounded(limits: Iterable[Limit]) -> bool:
-    """Return whether a site with these limits requires rounded counts.
-
-    Examples
-    --------
-    >>> from fedcluster.privacy import Groups
-    >>> is_rounded([Groups(10).limit]), is_rounded([Groups.strict().limit])
-    (False, True)
-    """
-    return any(dict(limit.parameters).get("preset") == "strict" for limit in limits)
 
 
 def rounded(counts: Any) -> Any:
@@ -71,11 +58,6 @@ FEWEST_RELEASED = 20
 ROWS = 2.0 * STEP
 """Number of rows whose change a published number does not show."""
 Report = TypeVar("Report", bound=Any)
-
-
-def must_round(sites: Sequence[SiteInfo]) -> bool:
-    """Return whether one of the sites requires counts to be rounded."""
-    return any(is_rounded(site.limits) for site in sites)
 
 
 def rows_of_all(sites: Sequence[SiteInfo]) -> float:
@@ -212,12 +194,10 @@ def spreads_of(spreads: Floats, exact: Floats, told: Floats, n: Floats) -> Float
 def released_preprocessor(
     how: Preprocessor, spec: PreprocessingSpec, sites: Sequence[SiteInfo]
 ) -> Preprocessor:
-    """Return a fitted preprocessor whose numbers may be published, if sites require it.
+    """Return a fitted preprocessor whose numbers may be published where sites require that.
 
     Rows are prepared by it from then on, so that clusters and labels fit to what is published.
     """
-    if not must_round(sites):
-        return how
     n = rows_of_all(sites)
     columns = tuple(
         _of_column(each, n, math.sqrt(spec.weights.get(each.name, 1.0)))
@@ -249,9 +229,7 @@ def _of_column(column: NumericColumn, n: float, weight: float) -> NumericColumn:
 
 
 def published(report: Report) -> Report:
-    """Return a report whose numbers may be published, if a site requires it."""
-    if not must_round(report.sites):
-        return report
+    """Return a report whose numbers may be published where a site requires that."""
     n, fit_report, profiles = rows_of_all(report.sites), report.fit_report, report.profiles
     missing, clipped = _by_site(fit_report.missing), _by_site(fit_report.clipped)
     stability, crossing = report.stability, report.beside
@@ -314,7 +292,7 @@ def _of_value(value: Any, report: Any, n: float) -> Any:
     """Return the result of a job as it may be published."""
     if isinstance(value, Result):
         return _of_result(value, report, n)
-    if isinstance(value, Selection):
+    if hasattr(value, "results"):
         results = {k: _of_result(each, report, n) for k, each in value.results.items()}
         return replace(value, results=results, table=_numbers(dict(value.table), n))
     if isinstance(value, Profiles):

@@ -8,7 +8,10 @@ from fedcluster.lazy import names_from
 
 if TYPE_CHECKING:
     from fedcluster.model.file import Model
+    from fedcluster.model.run import Run as Run
 
 __all__ = ["Model"]
 
-__getattr__ = names_from(__name__, {"Model": "file"})  # plans use parts of it without a file
+__getattr__ = names_from(
+    __name__, {"Model": "file", "Run": "run"}
+)  # plans use parts of it without a file

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from hashlib import sha256
@@ -25,7 +26,6 @@ from fedcluster.core.files import write_json
 from fedcluster.core.ranges import allowed_of
 from fedcluster.errors import InputError, PolicyError, check_keys, reason
 from fedcluster.model.assignment import Assignment, RowForm
-from fedcluster.model.profiles import checked_names
 from fedcluster.options.choices import OWN_STEPS, STEPS, imported, written
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.preprocessing.transform import on_whole_rows
@@ -643,3 +643,26 @@ def _plain(value: Any) -> Any:
         fields = {name: _plain(each) for name, each in asdict(value).items()}
         return {"name": type(value).__name__, **fields}
     return getattr(value, "__qualname__", None) or repr(value)
+
+
+def checked_names(names: Sequence[str], k: int, *, longest: int = 200) -> tuple[str, ...]:
+    """Return names for k clusters, stripped of blanks.
+
+    ``longest``: largest number of characters of a given name.
+
+    Raises
+    ------
+    InputError
+        If their number is wrong, or a name is empty, too long, not printable or duplicated.
+    """
+    given = tuple(str(name).strip() for name in names)
+    if len(given) != k:
+        raise InputError(f"{k} clusters need {k} names, not {len(given)}")
+    for name in given:
+        if not 0 < len(name) <= longest or not name.isprintable():
+            raise InputError(
+                f"a cluster's name has 1 to {longest} characters that can be printed, not {name!r}"
+            )
+    if twice := [name for name, often in Counter(given).items() if often > 1]:
+        raise InputError(f"two clusters cannot both be called {twice[0]!r}")
+    return given

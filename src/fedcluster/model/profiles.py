@@ -17,7 +17,6 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from fedcluster.core import Floats
-from fedcluster.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
@@ -402,26 +401,3 @@ def is_zero_or_one(mean: float, spread: float) -> bool:
     Other values could give the same equality by balancing each other, but this is rare.
     """
     return bool(math.isclose(spread**2 + mean**2, mean, rel_tol=1e-9) and 0.0 < mean < 1.0)
-
-
-def checked_names(names: Sequence[str], k: int, *, longest: int = 200) -> tuple[str, ...]:
-    """Return names for k clusters, stripped of blanks.
-
-    ``longest``: largest number of characters of a given name.
-
-    Raises
-    ------
-    InputError
-        If their number is wrong, or a name is empty, too long, not printable or duplicated.
-    """
-    given = tuple(str(name).strip() for name in names)
-    if len(given) != k:
-        raise InputError(f"{k} clusters need {k} names, not {len(given)}")
-    for name in given:
-        if not 0 < len(name) <= longest or not name.isprintable():
-            raise InputError(
-                f"a cluster's name has 1 to {longest} characters that can be printed, not {name!r}"
-            )
-    if twice := [name for name, often in Counter(given).items() if often > 1]:
-        raise InputError(f"two clusters cannot both be called {twice[0]!r}")
-    return given

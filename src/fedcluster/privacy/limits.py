@@ -46,14 +46,14 @@ or dominating values.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedcluster.core import Floats, Limit, Summary
+from fedcluster.core import Floats, Limit, SiteInfo, Summary
 from fedcluster.core.exact import exact_group_sums, exact_sum
 
 
@@ -294,6 +294,22 @@ class Groups:
 
 Ids = NDArray[np.uint64]
 Places = NDArray[np.intp]
+
+
+def is_rounded(limits: Iterable[Limit]) -> bool:
+    """Return whether a site with these limits requires rounded counts.
+
+    Examples
+    --------
+    >>> is_rounded([Groups(10).limit]), is_rounded([Groups.strict().limit])
+    (False, True)
+    """
+    return any(dict(limit.parameters).get("preset") == "strict" for limit in limits)
+
+
+def must_round(sites: Sequence[SiteInfo]) -> bool:
+    """Return whether one of the sites requires counts to be rounded."""
+    return any(is_rounded(site.limits) for site in sites)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

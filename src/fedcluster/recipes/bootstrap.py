@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.algorithms import MergedMixture, TrimmedLloyd
-from fedcluster.core import Floats, Result, RowTransform, State, Task
+from fedcluster.core import Floats, PlannedStep, Result, RowTransform, State, Task
 from fedcluster.core.streams import stream
 from fedcluster.kernels import kmeans
 from fedcluster.metrics.external import Agreement, Separation, lowest_between
@@ -27,6 +27,8 @@ MOST_STEPS, MOST_REPLICATES = 10, 200
 """Largest number of rounds of a replicate after its start, and of replicates."""
 MOST_ROUNDS = 1.5
 """Largest number of rounds, as a multiple of those of the clustering alone."""
+COMPARING: tuple[PlannedStep, ...] = (Separation, Agreement)
+"""The steps that compare clusters with those of replicates."""
 
 T = TypeVar("T")
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from fedcluster import privacy
 from fedcluster.algorithms import FKM, KFed, SiteSummaries
 from fedcluster.core import Algorithm, SiteInfo, Step
 from fedcluster.options.refusals import refused, table
-from fedcluster.privacy.budget import Budget
 from fedcluster.recipes.specifications import Fit, distinct_limits
 
 Sites = Sequence[SiteInfo]
@@ -72,8 +72,8 @@ def _overspent(job: Any, sites: Sites) -> Mapping[str, Any]:
     left = [(site.left, site.name) for site in sites if site.left >= 0]
     if not left or not _is_private(job, sites):
         return {}
-    (least, name), budget = min(left), Budget(job.epsilon, job.delta, job.group_size)
-    if budget.rho <= least * (1 + Budget.tolerance):
+    (least, name), budget = min(left), privacy.Budget(job.epsilon, job.delta, job.group_size)
+    if budget.rho <= least * (1 + budget.tolerance):
         return {}
     most = budget.spent(least)
     place = 10.0 ** (floor(log10(most)) - 2) if most else 1.0

@@ -10,8 +10,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from numbers import Integral, Number
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
+from fedcluster.errors import InputError
 from fedcluster.options.choices import (
     ALGORITHMS,
     AVERAGINGS,
@@ -53,6 +54,50 @@ def parameter(default: Any, help: str, *flags: str, **shown: Any) -> Any:
         `typer.Option`.
     """
     return field(default=default, metadata={"help": help, "flags": flags, **shown})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Rule:
+    """Rule by which k is chosen.
+
+    Parameters
+    ----------
+    name : str, default="likelihood"
+        One of `RULES`: the likelihood of mixtures, the vote of the `JUDGES`, or a single index.
+    pick : {"best", "elbow"}, default="best"
+        For a single index: choose its best value, or the point where its curve bends most.
+    bounds : pair of ndarray of shape (d,), optional
+        Public bounds of the columns, for the references of the gap statistic; by default a box
+        of the rows' mean and variance.
+    """
+
+    name: str = "likelihood"
+    pick: Literal["best", "elbow"] = "best"
+    bounds: tuple[Floats, Floats] | None = None
+
+    def check(self, d: int) -> None:
+        """Raise an error if the bounds do not have d columns.
+
+        Raises
+        ------
+        InputError
+            With both numbers.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> Rule("gap", bounds=(np.zeros(3), np.ones(3))).check(2)
+        Traceback (most recent call last):
+            ...
+        fedcluster.errors.InputError: the bounds are 3 pairs, but there are 2 columns to
+        cluster by; give one pair for all, or one for each column
+        """
+        for side in self.bounds or ():
+            if side.size not in (1, d):
+                raise InputError(
+                    f"the bounds are {side.size} pairs, but there are {d} columns to cluster by; "
+                    "give one pair for all, or one for each column"
+                )
 
 
 Spelled = Callable[[str, Any], str]

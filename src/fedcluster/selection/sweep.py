@@ -37,11 +37,12 @@ from fedcluster.metrics.moments import Moments
 from fedcluster.options.choices import FUZZY_RULES
 from fedcluster.recipes import Fit, clustering, evaluation, mixture
 from fedcluster.recipes.fit import algorithm_of, description, description_step
+from fedcluster.recipes.specifications import Rule
 from fedcluster.rounds import EarlyStop, Plan, everyone, gather
 from fedcluster.selection._judgement import judged_plan
 from fedcluster.selection._mixtures import EFFORT
 from fedcluster.selection._mixtures import JUDGING as JUDGING
-from fedcluster.selection.verdict import Rule, Selection, judged, judged_by_likelihood
+from fedcluster.selection.verdict import Selection, judged, judged_by_likelihood
 
 
 def box(mean: Floats, variance: Floats) -> tuple[Floats, Floats]:

@@ -7,15 +7,16 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats, Result, State
-from fedcluster.errors import InputError, listed
+from fedcluster.errors import listed
 from fedcluster.kernels import nearest
 from fedcluster.metrics.indices import CHOOSING, INDICES, JUDGES, METRICS
+from fedcluster.recipes.specifications import Rule
 from fedcluster.selection._likelihood import Likeliest
 from fedcluster.texts.html import Html, Table
 
@@ -23,49 +24,6 @@ Scores = Mapping[int, Mapping[str, float]]
 
 
 INK, PALE_INK, LINE, CHOSEN = "#1d2733", "#6b7683", "#3b6fb6", "#e0853a"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Rule:
-    """Rule by which k is chosen.
-
-    Parameters
-    ----------
-    name : str, default="likelihood"
-        One of `RULES`: the likelihood of mixtures, the vote of the `JUDGES`, or a single index.
-    pick : {"best", "elbow"}, default="best"
-        For a single index: choose its best value, or the point where its curve bends most.
-    bounds : pair of ndarray of shape (d,), optional
-        Public bounds of the columns, for the references of the gap statistic; by default a box
-        of the rows' mean and variance.
-    """
-
-    name: str = "likelihood"
-    pick: Literal["best", "elbow"] = "best"
-    bounds: tuple[Floats, Floats] | None = None
-
-    def check(self, d: int) -> None:
-        """Raise an error if the bounds do not have d columns.
-
-        Raises
-        ------
-        InputError
-            With both numbers.
-
-        Examples
-        --------
-        >>> Rule("gap", bounds=(np.zeros(3), np.ones(3))).check(2)
-        Traceback (most recent call last):
-            ...
-        fedcluster.errors.InputError: the bounds are 3 pairs, but there are 2 columns to
-        cluster by; give one pair for all, or one for each column
-        """
-        for side in self.bounds or ():
-            if side.size not in (1, d):
-                raise InputError(
-                    f"the bounds are {side.size} pairs, but there are {d} columns to cluster by; "
-                    "give one pair for all, or one for each column"
-                )
 
 
 @dataclass(frozen=True, slots=True, eq=False)

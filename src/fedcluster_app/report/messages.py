@@ -12,12 +12,13 @@ import numpy as np
 
 from fedcluster.core import Limit
 from fedcluster.errors import listed
-from fedcluster.jobs.release import STEP, is_rounded
+from fedcluster.jobs.release import STEP
 from fedcluster.metrics import METRICS
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.metrics.objectives import LOG_LIKELIHOOD, MEANINGS, shown_value
 from fedcluster.model import Model
 from fedcluster.model.run import read_run
+from fedcluster.privacy.limits import is_rounded
 from fedcluster.recipes.scores import BY_CHANCE
 from fedcluster.texts.html import Table
 from fedcluster.texts.words import counted, number, some_of

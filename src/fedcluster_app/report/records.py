@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from fedcluster.core import Labels, Limit
-from fedcluster.jobs.release import is_rounded, rounded
+from fedcluster.jobs.release import rounded
+from fedcluster.privacy.limits import is_rounded
 
 
 @dataclass(frozen=True, slots=True)
