@@ -124,15 +124,10 @@ def resumed(running: RunningFederation, out: Path) -> str:
             running.asked = running.command(*running.asked.arguments)
             said = running.asked.said() if running.asked.wait() else ""
             continue
-        if "federation result DIR " in said:  # it has ended meanwhile
-            fetch = ("federation", "result", running.folder, said.split()[-1], "--out", out)
-            again = running.command(*fetch)
-            said = again.said() if again.wait() else ""
-            continue
         advice, _, name = said.strip().rpartition("resume ")
         if not advice.endswith(f"federation run {running.folder} "):
             return f"no advice: {said}"
-        again = running.command("federation", "run", running.folder, "resume", name)
+        again = running.command("federation", "run", running.folder, "resume", name, "--out", out)
         said = again.said() if again.wait() else ""
     left = [run.name for run in runs(Federation.load(running.folder)) if run.state in GOING]
     return said or (f"ghosts: {left}" if left else "") or ("" if out.is_dir() else "no result")

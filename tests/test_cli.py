@@ -410,7 +410,7 @@ def test_an_option_given_twice_keeps_all_values_or_says_that_they_differ():
         if one != other:
             with pytest.raises(typer.BadParameter, match=r"is given as (a and as b|True and as F)"):
                 parser.parse_args([*one, *other])
-    assert {f"--{name}" for name in LISTS} == lists - {"--rows", "--sites", "--steps", "--bounds"}
+    assert {f"--{name}" for name in LISTS} == lists - {"--sites", "--steps"}
 
 
 LISTS = {

@@ -149,9 +149,9 @@ def test_a_site_cannot_be_added_without_flare_s_authority(trial):
     assert (trial / "federation.toml").read_bytes() == before
 
 
-@pytest.mark.parametrize("command", ["revoke", "rotate-key"])
-def test_keys_of_sites_mean_nothing_to_flare_and_are_not_changed(command, trial):
-    status, said = invoke("federation", command, trial, "north")
+@pytest.mark.parametrize("more", [["--revoke"], []])
+def test_keys_of_sites_mean_nothing_to_flare_and_are_not_changed(more, trial):
+    status, said = invoke("federation", "rotate-key", trial, "north", *more)
     assert status == 2
     assert "by their startup kits, not by these keys: remove the site" in said
 
@@ -185,9 +185,9 @@ def test_renewed_kits_are_known_by_the_same_authority(trial):
         (trial / "flare" / "server" / "jobs").mkdir()
         (trial / "flare" / "server" / "jobs" / "one").write_text("kept")
     rest = outside_startup(trial)
-    status, said = invoke("federation", "renew-certificates", trial)
+    status, said = invoke("federation", "certificate", trial)
     assert status == 0, said
-    assert "those before count until they end" in said
+    assert "made before count until they end" in said
     assert certificates(trial, "rootCA.pem") == roots
     for kit, own in certificates(trial).items():
         own.verify_directly_issued_by(roots[kit])
@@ -204,8 +204,8 @@ def test_renewed_kits_are_known_by_the_same_authority(trial):
 
 def test_after_a_theft_no_kit_that_was_made_before_counts(trial):
     before, [old, *_] = certificates(trial), certificates(trial, "rootCA.pem").values()
-    status, said = invoke("federation", "renew-certificates", trial, "--new-authority")
-    assert (status, "those before do not count any more" in said) == (0, True), said
+    status, said = invoke("federation", "certificate", trial, "--new-authority")
+    assert (status, "made before do not count any more" in said) == (0, True), said
     [root] = {*certificates(trial, "rootCA.pem").values()}
     assert root != old
     for kit, own in certificates(trial).items():
@@ -218,7 +218,7 @@ def test_a_site_whose_kit_was_handed_over_gets_a_whole_one(trial):
     kit = trial / "sites" / "north" / "flare"
     whole = {path.relative_to(kit) for path in kit.rglob("*") if path.is_file()}
     shutil.rmtree(kit.parent)
-    status, said = invoke("federation", "renew-certificates", trial)
+    status, said = invoke("federation", "certificate", trial)
     assert status == 0, said
     assert {path.relative_to(kit) for path in kit.rglob("*") if path.is_file()} == whole
     lacks = locks.lacking(kit)
@@ -228,14 +228,14 @@ def test_a_site_whose_kit_was_handed_over_gets_a_whole_one(trial):
 @pytest.mark.parametrize(
     "command",
     [
-        ["renew-certificates", "--days", "90"],
-        ["renew-certificates", "--new-key"],
-        ["certificate", __file__],
+        ["--authority-key", "ca.key"],
+        ["--new-key"],
+        [__file__],
     ],
 )
 def test_what_flare_signs_is_not_signed_by_us(command, trial):
     before = certificates(trial)
-    status, said = invoke("federation", command[0], trial, *command[1:])
+    status, said = invoke("federation", "certificate", trial, *command)
     assert (status, "FLARE makes and signs the certificates" in said) == (2, True), said
     assert certificates(trial) == before
 
@@ -270,7 +270,7 @@ def test_the_end_of_a_kit_is_spoken_of_60_days_ahead(trial, monkeypatch):
     assert "server.crt expires on 20" in expiry_notice(federation)
     assert days_of_certificate(federation) == pytest.approx(30.5, abs=0.1)
     status, said = invoke("flare", "start", kit)
-    assert (status, "in 30 days: fedcluster federation renew-cert" in said) == (0, True), said
+    assert (status, "in 30 days: fedcluster federation certificate" in said) == (0, True), said
     assert started == [kit, kit]
 
 
@@ -304,8 +304,10 @@ def test_a_kit_as_it_is_provisioned_lacks_locks_and_is_not_started(kind, trial):
     status, said = invoke("flare", "start", kit)
     assert status == 2
     assert "lacks a lock" in said
-    status, said = invoke("flare", "harden", kit)
-    assert (status, said) == (0, f"{kit} has all locks.\n")
+    status, said = invoke(
+        "flare", "check", kit, "--harden", "../site.toml" if kind == "site" else "../.."
+    )
+    assert (status, said) == (0, f"{kit} has all locks of a {kind}.\n")
 
 
 def _edit(path: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
@@ -430,9 +432,11 @@ def test_what_is_no_kit_is_said(trial):
     assert invoke("flare", "check", trial)[0] == 2
     assert "is no startup kit of FLARE" in invoke("flare", "check", trial)[1]
     assert "kit of a person" in invoke("flare", "check", trial / "flare" / "lead")[1]
-    assert "kit of a person" in invoke("flare", "harden", trial / "flare" / "lead")[1]
-    said = invoke("flare", "harden", kits(trial)["server"], "--site-file", "a")[1]
-    assert "--federation for the server" in said
+    assert (
+        "kit of a person" in invoke("flare", "check", trial / "flare" / "lead", "--harden", "a")[1]
+    )
+    said = invoke("flare", "check", kits(trial)["server"], "--harden", "site.toml")[1]
+    assert "--harden the folder of the federation" in said
     status, said = invoke("flare", "kit", trial)
     assert status == 2
     assert f"{trial / 'flare'} exists: the kits are made" in said
@@ -781,7 +785,7 @@ def test_commands_for_a_federation_of_flare_s_need_no_flower(trial, monkeypatch)
     monkeypatch.setattr(
         _screen, "find_spec", lambda name: None if name == "flwr" else find_spec(name)
     )
-    status, said = invoke("federation", "bounds", trial)
+    status, said = invoke("federation", "operator", trial)
     assert status == 0, said
     status, said = invoke("federation", "start", trial)
     assert status == 2

@@ -255,7 +255,7 @@ def test_certificates_are_renewed_while_sites_are_connected(
     running: RunningFlare, tmp_path: Path
 ) -> None:
     """Those in use count until they end: sites may take the new ones one after another."""
-    renewed = running.command("federation", "renew-certificates", running.folder)
+    renewed = running.command("federation", "certificate", running.folder)
     assert renewed.wait() == 0, renewed.said()
     run = running.run("fit", "-k", 3, *WAIT, "--out", tmp_path / "connected")
     assert run.wait() == 0, run.said()
@@ -274,7 +274,7 @@ def test_a_stolen_kit_is_kept_out_by_another_authority(
     """All kits are made anew, the server and the sites start again, and the old kit stays out."""
     stolen = tmp_path / "stolen" / "flare"
     shutil.copytree(running.site("west"), stolen.parent)
-    renewed = running.command("federation", "renew-certificates", running.folder, "--new-authority")
+    renewed = running.command("federation", "certificate", running.folder, "--new-authority")
     assert renewed.wait() == 0, renewed.said()
     for program in (*running.sites.values(), running.coordinator):
         running.kill(program)

@@ -37,7 +37,7 @@ from fedcluster_app.coordinator.certificates import (
     read_public_key,
     site_key,
 )
-from fedcluster_app.coordinator.folder import Federation, bound, create
+from fedcluster_app.coordinator.folder import Federation, create
 from fedcluster_app.coordinator.operators import operators_log
 from fedcluster_app.trust import owned_files as commits
 from fedcluster_app.trust.audit_log import read_log
@@ -116,7 +116,8 @@ def test_a_permit_key_elsewhere_does_not_hinder(folder: Path) -> None:
 
 def test_a_removed_site_has_no_key_any_more(folder: Path) -> None:
     """Its folder may be in use, as in a trial on one machine, with rows and logs."""
-    federation = bound(Federation.load(folder), {"north": 5000, "south": 10}, {})
+    with (folder / "federation.toml").open("a") as file:
+        file.write("\n[rows]\nnorth = 5000\nsouth = 10\n")
     [gone] = keys(folder)["south"]
     federation = lifecycle.remove_site(folder, "south")
     assert (federation.sites, federation.rows) == (("north",), {"north": 5000})
@@ -220,22 +221,34 @@ def test_a_revoked_key_that_is_put_back_does_not_count(folder: Path) -> None:
             "permit.pub is no public key of a site: fedcluster site key --new makes one",
         ),
         (["rotate-key", "{}", "west"], "has no site 'west'; it has north and south"),
-        (["revoke", "{}", "../north"], "has no site '../north'; it has north and south"),
-        (["remove-site", "{}", "west"], "has no site 'west'"),
-        (["renew-certificates", "{}", "--authority-key", "{}/none"], "none, the key of the auth"),
         (
-            ["renew-certificates", "{}", "--authority-key", "{}/certificates/server.key"],
+            ["rotate-key", "{}", "../north", "--revoke"],
+            "has no site '../north'; it has north and south",
+        ),
+        (["remove-site", "{}", "west"], "has no site 'west'"),
+        (["certificate", "{}", "--authority-key", "{}/none"], "none, the key of the auth"),
+        (
+            ["certificate", "{}", "--authority-key", "{}/certificates/server.key"],
             "are no authority: the key is not that of the authority",
         ),
         (
-            ["renew-certificates", "{}", "--authority-key", "{}/federation.toml"],
+            ["certificate", "{}", "--authority-key", "{}/federation.toml"],
             "are no authority:",
         ),
         (
-            ["renew-certificates", "{}", "--new-authority", "--authority-key", "{}/README.md"],
+            ["certificate", "{}", "--new-authority", "--authority-key", "{}/README.md"],
             "README.md exists",
         ),
         (["certificate", "{}", "{}/federation.toml"], "federation.toml holds no certificate"),
+        (
+            ["certificate", "{}", "{}/federation.toml", "--new-key"],
+            "is signed by another authority",
+        ),
+        (["certificate", "{}", "--ca", "{}/federation.toml"], "name its file, too"),
+        (
+            ["rotate-key", "{}", "north", "--revoke", "--public-key", "{}/keys/north.pub"],
+            "gives no new key",
+        ),
     ],
 )
 def test_what_means_nothing_is_refused_and_changes_nothing(
@@ -463,7 +476,7 @@ def test_after_a_theft_neither_the_old_authority_nor_the_old_key_stays(folder: P
     federation = Federation.load(folder)
     before = renewal.server_key(federation).public_key()
     [old] = expiry.certificates(folder / expiry.AUTHORITY)
-    status, said = invoke("renew-certificates", folder, "--new-authority")
+    status, said = invoke("certificate", folder, "--new-authority")
     assert (status, "Grant permits anew" in said) == (0, True), said
     [now] = expiry.certificates(folder / expiry.AUTHORITY)
     assert now != old
@@ -478,7 +491,7 @@ def test_after_a_theft_neither_the_old_authority_nor_the_old_key_stays(folder: P
 
 @pytest.mark.parametrize(
     ("days", "said"),
-    [(61, ""), (59, "expires on .*, in 5[89] days: fedcluster federation renew-cert")],
+    [(61, ""), (59, "expires on .*, in 5[89] days: fedcluster federation certificate")],
 )
 def test_a_certificate_s_end_is_spoken_of_60_days_ahead(days: int, said: str, folder: Path) -> None:
     renewal.renew(folder, days=days)
@@ -492,7 +505,7 @@ def test_a_certificate_s_end_is_spoken_of_60_days_ahead(days: int, said: str, fo
 def test_an_expired_certificate_is_named_as_expired(folder: Path) -> None:
     key = renewal.server_key(Federation.load(folder)).public_key()
     (folder / expiry.CERTIFICATE).write_bytes(signed(key, Authority.make(), days=-1))
-    with pytest.raises(InputError, match=r"server.crt expired on 20.*renew-certificates"):
+    with pytest.raises(InputError, match=r"server.crt expired on 20.*federation certificate"):
         expiry.check_valid(Federation.load(folder))
 
 

@@ -133,7 +133,7 @@ def test_a_certificate_is_renewed_while_a_run_goes_on(
     before = running.served_certificate()
     run = begin(running, tmp_path / "out")
     with running.held("south"):
-        renewed = running.command("federation", "renew-certificates", running.folder, "--new-key")
+        renewed = running.command("federation", "certificate", running.folder, "--new-key")
         assert renewed.wait() == 0, renewed.said()
         running.wait_until(lambda: running.served_certificate() != before)
     assert run.wait() == 0, run.said()
@@ -145,7 +145,7 @@ def test_a_key_is_revoked_while_a_run_goes_on(running: RunningFederation, tmp_pa
     """It is cut off at once; the run refuses it and goes on, as its quorum allows."""
     run = begin(running, tmp_path / "out", "--quorum", 2)
     with running.held("south"):
-        change(running, "revoke", "west")
+        change(running, "rotate-key", "west", "--revoke")
         assert running.sites["west"].wait() == TAKEN_BACK
     assert "revoked" in running.sites["west"].said().splitlines()[-1]
     assert run.wait() == 0, run.said()

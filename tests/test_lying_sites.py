@@ -40,7 +40,13 @@ from fedcluster.privacy import Groups
 from fedcluster.recipes.robust import Robust, Trimmed, _spread, apart, majority, median
 from fedcluster.rounds import server_update
 from fedcluster_app.cli import app
-from fedcluster_app.coordinator.folder import Federation, bound, create, first_rows, keep_first_rows
+from fedcluster_app.coordinator.folder import (
+    Federation,
+    create,
+    described,
+    first_rows,
+    keep_first_rows,
+)
 from fedcluster_app.coordinator.run_job import located, run_job
 from fedcluster_app.coordinator.runs import content_without
 from fedcluster_app.report.job_files import write_job
@@ -63,15 +69,14 @@ def invoke(*words: object) -> tuple[int, str]:
 
 
 def test_stated_rows_and_ranges_are_read_as_they_were_written(tmp_path: Path) -> None:
-    rows, ranges = {"north": 5000.0}, {'a "b"\\c, ü': (-1.5, 1e3), "age": (0.0, 120.0)}
-    create(tmp_path / "f", SITES, "127.0.0.1:1", insecure=True, rows=rows, ranges=ranges)
+    create(tmp_path / "f", SITES, "127.0.0.1:1", insecure=True)
+    path, ranges = tmp_path / "f/federation.toml", {'a "b"\\c, ü': (-1.5, 1e3), "age": (0.0, 120.0)}
+    stated = '[rows]\nnorth = 5000\n[ranges]\n"a \\"b\\"\\\\c, ü" = [-1.5, 1000]\nage = [0, 120]\n'
+    path.write_text(path.read_text() + stated)
     read = Federation.load(tmp_path / "f")
-    assert (dict(read.rows), dict(read.ranges)) == (rows, ranges)
-    bound(read, {"south": 80.0}, {"age": (0.0, 130.0)})
-    again = Federation.load(tmp_path / "f")
-    assert again.rows == {"north": 5000.0, "south": 80.0}
-    assert again.ranges == {**ranges, "age": (0.0, 130.0)}
-    assert (again.address, again.sites, again.insecure) == (read.address, read.sites, True)
+    assert (dict(read.rows), dict(read.ranges)) == ({"north": 5000.0}, ranges)
+    path.write_bytes(described(read))
+    assert Federation.load(tmp_path / "f") == read
 
 
 def test_a_federation_without_bounds_has_none(tmp_path: Path) -> None:
@@ -82,35 +87,21 @@ def test_a_federation_without_bounds_has_none(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("stated", "reason"),
     [
-        (["--rows", "west=50"], "rows of 'west': the federation has no such site"),
-        (["--rows", "north=0"], "rows of 'north' must be a number above 0"),
-        (["--rows", "north"], "--rows 'north' must be a site with a number"),
-        (["--rows", "north=nan"], "rows of 'north' must be a number above 0"),
-        (["--bounds", "age=0"], "--bounds 'age=0' must be a column with two numbers"),
-        (["--bounds", "age=120:0"], "the bounds of 'age' must go up, not from 120 to 0"),
-        (["--bounds", "age=0:inf"], "the bounds of 'age' must be numbers"),
+        ("[rows]\nwest = 50", "rows of 'west': the federation has no such site"),
+        ("[rows]\nnorth = 0", "rows of 'north' must be a number above 0"),
+        ("[rows]\nnorth = nan", "rows of 'north' must be a number above 0"),
+        ("[ranges]\nage = [120, 0]", "the bounds of 'age' must go up, not from 120 to 0"),
+        ("[ranges]\nage = [0, inf]", "the bounds of 'age' must be numbers"),
     ],
 )
-def test_bounds_that_mean_nothing_are_refused(options, reason, tmp_path: Path) -> None:
-    new = ("federation", "new", tmp_path / "f", "--sites", "north,south", "--insecure")
-    status, said = invoke(*new, *options)
-    assert status != 0
-    assert reason in " ".join(said.split())
-    assert not (tmp_path / "f").exists()
-
-
-def test_bounds_are_stated_and_changed_by_commands(tmp_path: Path) -> None:
-    folder = tmp_path / "f"
-    new = ("federation", "new", folder, "--sites", "north,south", "--insecure")
-    assert invoke(*new, "--rows", "north=5000,south=80", "--bounds", "age=0:120")[0] == 0
-    status, said = invoke("federation", "bounds", folder, "--rows", "south=90")
-    assert (status, said.splitlines()) == (
-        0,
-        ["north: at most 5,000 rows", "south: at most 90 rows", "age: from 0 to 120"],
-    )
-    assert Federation.load(folder).rows == {"north": 5000.0, "south": 90.0}
+def test_bounds_that_mean_nothing_are_refused(stated, reason, tmp_path: Path) -> None:
+    create(tmp_path / "f", SITES, "127.0.0.1:8443", insecure=True)
+    with (tmp_path / "f/federation.toml").open("a") as file:
+        file.write(stated)
+    with pytest.raises(InputError, match=reason):
+        Federation.load(tmp_path / "f")
 
 
 def test_a_damaged_table_is_named(tmp_path: Path) -> None:

@@ -118,7 +118,7 @@ def test_a_permit_with_the_usual_steps_covers_other_fits(
     done("federation", "permit", running.folder, "usual", *terms)
     permit = running.folder / "permits" / "usual.toml"
     for name in ROWS:
-        done("site", "permit", "accept", running.site(name) / "site.toml", permit)
+        done("site", "permit", running.site(name) / "site.toml", permit, "--accept")
     asked: list[tuple[list[object], dict[str, Any]]] = [
         (["--model", "mixture", "--set", "fit.n_init=2"], {"model": "mixture", "n_init": 2}),
         (["--trim", 0.1], {"trim": 0.1}),
@@ -244,15 +244,15 @@ def test_what_either_end_writes_is_for_its_owner_only(
     word.chmod(0o600)
     new, copy = tmp_path / "new", tmp_path / "copy"
     for command in (
-        ("federation", "operator", "add", running.folder, "ada"),
+        ("federation", "operator", running.folder, "ada"),
         ("federation", "backup", running.folder, tmp_path / "file", "--passphrase-file", word),
         ("federation", "restore", tmp_path / "file", copy, "--passphrase-file", word),
         ("federation", "address", copy, "127.0.0.1:9443"),
         ("federation", "new", new, "--sites", "a,b", "--address", "127.0.0.1:9444"),
         ("federation", "add-site", new, "c"),
         ("federation", "rotate-key", new, "a"),
-        ("federation", "revoke", new, "b"),
-        ("federation", "renew-certificates", new, "--new-authority"),
+        ("federation", "rotate-key", new, "b", "--revoke"),
+        ("federation", "certificate", new, "--new-authority"),
         ("federation", "doctor", running.folder),
         ("federation", "prune", running.folder, "--keep", 0),
         ("site", "reload", toml),

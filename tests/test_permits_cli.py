@@ -81,7 +81,7 @@ def granted(trial: Path, *more: object, **how: str) -> Path:
     """A permit that all sites have accepted."""
     path = grant(trial, *more, **how)
     for name in SITES:
-        status, said = invoke("site", "permit", "accept", toml(trial, name), path)
+        status, said = invoke("site", "permit", toml(trial, name), path, "--accept")
         assert (status, said[:22]) == (0, "Accepted permit hips-1"), said
     return path
 
@@ -130,7 +130,7 @@ def test_every_job_goes_through_under_a_permit_with_the_usual_steps(trial, tmp_p
         status, said = invoke(*command)
         assert status == 0, said
         assert re.search(r"Up to line \d+ it is the log that was known", said)
-    status, said = invoke("site", "permit", "show", toml(trial))
+    status, said = invoke("site", "permit", toml(trial))
     used = sum("question" in line and line.get("permit") == "hips-1" for line in lines)
     assert f"rounds: 40, {used} used" in said
     assert "columns: age, bmi" in said
@@ -203,27 +203,30 @@ def test_a_permit_that_is_revoked_ends_a_site_that_runs(trial):
     running = engine(trial)
     running.choose(["age"])
     running.introduce()
-    status, said = invoke("site", "permit", "revoke", toml(trial), "hips-1")
+    status, said = invoke("site", "permit", toml(trial), "hips-1", "--revoke")
     assert (status, said) == (0, "Revoked permit hips-1.\n")
     running.choose(["bmi"])
     with pytest.raises(SiteError, match="north: refused the question: permit 'hips-1' was revoked"):
         running.introduce()
-    assert "REVOKED" in invoke("site", "permit", "show", toml(trial))[1]
-    assert invoke("site", "permit", "revoke", toml(trial), "x")[1].startswith(
+    assert "REVOKED" in invoke("site", "permit", toml(trial))[1]
+    assert invoke("site", "permit", toml(trial), "x", "--revoke")[1].startswith(
         "error: permit 'x' was never accepted here; there is hips-1"
     )
 
 
 def test_an_offered_permit_is_shown_before_it_is_accepted(trial):
     path = grant(trial)
-    status, said = invoke("site", "permit", "show", toml(trial), path)
+    status, said = invoke("site", "permit", toml(trial), path)
     assert status == 0
     assert "purpose: Groups of patients" in said
     assert "labels: no" in said
     assert "rounds: 40, not accepted here" in said
-    assert invoke("site", "permit", "show", toml(trial)) == (0, "No permit was accepted here.\n")
+    assert invoke("site", "permit", toml(trial)) == (0, "No permit was accepted here.\n")
+    for words in (["--accept"], ["--revoke"], [path, "--accept", "--revoke"]):
+        status, said = invoke("site", "permit", toml(trial), *words)
+        assert (status, "--accept needs the file of a permit" in said) == (2, True), said
     path.write_text(path.read_text().replace("rounds = 40", "rounds = 41"))
-    status, said = invoke("site", "permit", "show", toml(trial), path)
+    status, said = invoke("site", "permit", toml(trial), path)
     assert (status, said.count("\n")) == (2, 1)
     assert "is not granted by the coordinator" in said
 

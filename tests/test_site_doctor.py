@@ -230,7 +230,7 @@ def test_a_coordinator_is_examined_whether_it_runs_or_not(site: Path) -> None:
 
 def test_what_a_coordinator_lacks_is_named_with_what_to_do(site: Path) -> None:
     folder = site.parents[1]
-    status, said = invoke("federation", "revoke", folder, "north")
+    status, said = invoke("federation", "rotate-key", folder, "north", "--revoke")
     assert status == 0, said
     certificate_of(folder / "certificates", 9)
     run = folder / "runs" / "a-run"
@@ -242,7 +242,7 @@ def test_what_a_coordinator_lacks_is_named_with_what_to_do(site: Path) -> None:
     assert (status, found["log"][0]) == (1, "wrong")
     assert found["keys"] == ("doubtful", "north: not let in before rotate-key, or remove-site")
     assert found["certificate"][0] == "doubtful"
-    assert "renew-certificates" in found["certificate"][1]
+    assert "fedcluster federation certificate" in found["certificate"][1]
     assert found["runs"][1].endswith(f"run {folder} resume a-run")
     (folder / "federation.toml").unlink()
     status, found = examine_federation(folder)

@@ -100,8 +100,6 @@ class Run:
         The name of its folder.
     model, history, selection, scores, profiles : mapping
         The content of these files, whether or not they are written.
-    title : str
-        The title of its page, instead of a summary of the results.
     date : str
         The day of the run, in words.
     """
@@ -112,7 +110,6 @@ class Run:
     selection: Mapping[str, Any] = field(default_factory=dict)
     scores: Mapping[str, Any] = field(default_factory=dict)
     profiles: Mapping[str, Any] = field(default_factory=dict)
-    title: str = ""
     date: str = ""
 
     @property
@@ -265,15 +262,13 @@ def day_of(seconds: float) -> str:
     return f"{day.day} {day:%B} {day.year}"
 
 
-def read_run(folder: Path, title: str = "") -> Run:
+def read_run(folder: Path) -> Run:
     """Read the files of a run.
 
     Parameters
     ----------
     folder : Path
         The folder that a job wrote, or that of a federation's finished run, which refers to it.
-    title : str
-        The title of its page.
 
     Raises
     ------
@@ -287,7 +282,7 @@ def read_run(folder: Path, title: str = "") -> Run:
         named = ", ".join(f"{name}.json" for name in FILES)
         raise InputError(f"{folder} holds no result (none of {named}); name the folder of --out")
     made = min(path.stat().st_mtime for path in paths.values() if path.is_file())
-    return Run(folder.resolve().name, **content, title=title, date=day_of(made))
+    return Run(folder.resolve().name, **content, date=day_of(made))
 
 
 def outcome_of(folder: Path) -> dict[str, Any]:

@@ -21,7 +21,6 @@ from fedcluster_app.cli._operators import (
     coordinator_at,
     federation_at,
     follow,
-    operator_app,
 )
 from fedcluster_app.cli._options import (
     AlsoProfile,
@@ -36,7 +35,6 @@ from fedcluster_app.cli._options import (
     Scaling,
     ShowOptions,
     argument,
-    by_name,
     check_options,
     fit_asked,
     from_current_folder,
@@ -57,24 +55,6 @@ run_app = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(run_app, name="run")
-app.add_typer(operator_app, name="operator")
-
-MostRows = Annotated[
-    str | None,
-    option(
-        "SITE=ROWS,...",
-        "The most rows that a site can have; without it, what the site says first.",
-        "--rows",
-    ),
-]
-Bounds = Annotated[
-    str | None,
-    option(
-        "A=LOW:HIGH,...",
-        "Public bounds of columns. Sums that rows within them cannot have are refused.",
-        "--bounds",
-    ),
-]
 
 
 @app.command(
@@ -92,8 +72,6 @@ def new(
         bool,
         typer.Option("--insecure", help="No encryption and no keys; for trials on one machine."),
     ] = False,
-    rows: MostRows = None,
-    bounds: Bounds = None,
     bind: Annotated[
         str | None, option("IP", "IP address at which the coordinator listens.")
     ] = None,
@@ -116,8 +94,6 @@ def new(
         sites.split(","),
         address,
         insecure=insecure,
-        rows=by_name("rows", rows),
-        ranges=by_name("bounds", bounds),
         bind=bind,
         authority_key=authority_key,
     )
@@ -127,24 +103,6 @@ def new(
     if insecure:
         say("INSECURE: nothing is encrypted and any program of this machine may take part.")
     say(f"How to go on is written in {folder / 'README.md'}.")
-
-
-@app.command("bounds", epilog="Example: fedcluster federation bounds trial --rows north=8000")
-def bounds_of(folder: Folder, rows: MostRows = None, bounds: Bounds = None) -> None:
-    """Show or change what the coordinator believes: most rows of sites, bounds of columns.
-
-    Without options, show them. Changes apply to runs that begin later.
-    """
-    federation = _loaded(folder)
-    from fedcluster_app.coordinator.folder import bound
-
-    if rows or bounds:
-        federation = bound(federation, by_name("rows", rows), by_name("bounds", bounds))
-    for site in federation.sites:
-        most = federation.rows.get(site)
-        say(f"{site}: {'no bound stated' if most is None else f'at most {most:,.0f} rows'}")
-    for column, (low, high) in federation.ranges.items():
-        say(f"{column}: from {low:g} to {high:g}")
 
 
 @app.command(epilog="Example: fedcluster federation start trial")
@@ -211,7 +169,7 @@ def permit(
 ) -> None:
     """Write and sign a permit for a study; each site decides whether to accept it.
 
-    Send DIR/permits/ID.toml and ID.sig to each site, which runs fedcluster site permit accept.
+    Send DIR/permits/ID.toml and ID.sig to each site, which runs fedcluster site permit --accept.
     Then use it: fedcluster federation run DIR fit --permit ID.
     """
     federation = _loaded(folder)
@@ -383,7 +341,10 @@ def resume(
     quiet: Quiet = False,
     _plugin: Plugin = None,
 ) -> None:
-    """Continue an interrupted run from its last round, or follow one that goes on."""
+    """Continue an interrupted run from its last round, or follow one that goes on.
+
+    Of a run that is done, fetch the files.
+    """
     with coordinator_at(context.obj, run=name) as coordinator:
         screen = Screen(as_json=as_json, quiet=quiet)
         where = out or coordinator.out_of(name)
@@ -469,7 +430,8 @@ def remove_site(folder: Folder, site: Site) -> None:
     """Take a site out, also while it is connected.
 
     A run that asks it goes on with it; then it is disconnected. Runs that begin later do not ask
-    it. Records and results of earlier runs stay. To cut a site off at once, use revoke.
+    it. Records and results of earlier runs stay. To cut a site off at once, revoke its key
+    (rotate-key).
     """
     federation_at(folder)
     from fedcluster.texts.words import counted
@@ -481,15 +443,32 @@ def remove_site(folder: Folder, site: Site) -> None:
 
 
 @app.command("rotate-key", epilog="Example: fedcluster federation rotate-key trial east")
-def rotate_key(folder: Folder, site: Site, public_key: PublicKey = None) -> None:
+def rotate_key(
+    folder: Folder,
+    site: Site,
+    public_key: PublicKey = None,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Only take back its key, at once: it was stolen.")
+    ] = False,
+) -> None:
     """Give a site a new key. The old one counts until the site has connected with the new one.
 
-    A site whose key was revoked is let in again by the new one.
+    With --revoke, for example because the key was lost or stolen, the site is disconnected, and a
+    run that goes on refuses its answers. It stays a member: runs need it, or a quorum without it,
+    until a new key lets it in, or remove-site takes it out.
     """
     federation = federation_at(folder)
+    from fedcluster.errors import InputError
     from fedcluster_app.coordinator import lifecycle
     from fedcluster_app.coordinator.certificates import digest_of
 
+    if revoke:
+        if public_key is not None:
+            raise InputError("--revoke gives no new key: leave --public-key out")
+        lifecycle.revoke(folder, site)
+        say(f"The key of {site} does not count any more.")
+        _await_notice(federation)
+        return
     path = lifecycle.rotate_key(folder, site, public_key)
     if public_key is not None:
         say(f"Accepted the key with the digest {digest_of(public_key)}; {site} takes it by itself.")
@@ -499,27 +478,24 @@ def rotate_key(folder: Folder, site: Site, public_key: PublicKey = None) -> None
     _await_notice(federation)
 
 
-@app.command(epilog="Example: fedcluster federation revoke trial east")
-def revoke(folder: Folder, site: Site) -> None:
-    """Take back the key of a site at once, for example because it was lost or stolen.
-
-    The site is disconnected, and a run that goes on refuses its answers. It stays a member: runs
-    need it, or a quorum without it, until rotate-key lets it in or remove-site takes it out.
-    """
-    federation = federation_at(folder)
-    from fedcluster_app.coordinator import lifecycle
-
-    lifecycle.revoke(folder, site)
-    say(f"The key of {site} does not count any more.")
-    _await_notice(federation)
-
-
-@app.command("renew-certificates", epilog="Example: fedcluster federation renew-certificates trial")
-def renew_certificates(
+@app.command(epilog="Example: fedcluster federation certificate trial server.crt --ca ca.crt")
+def certificate(
     folder: Folder,
+    file: Annotated[
+        Path | None,
+        argument("[FILE]", "Certificate of another authority in PEM, then intermediate ones."),
+    ] = None,
     *,
-    days: Annotated[
-        int | None, option("N", "Days that it is valid.", min=1, max=7300, show_default="1825")
+    ca: Annotated[
+        Path | None,
+        option(
+            "FILE",
+            "Certificate of that authority, for the sites; without it, sites trust the "
+            "authorities that their machines trust.",
+        ),
+    ] = None,
+    key: Annotated[
+        Path | None, option("FILE", "Its private key in PEM; by default the coordinator's own.")
     ] = None,
     authority_key: AuthorityKey = None,
     new_key: Annotated[
@@ -535,25 +511,37 @@ def renew_certificates(
 ) -> None:
     """Write another certificate for the coordinator. Sites need nothing new.
 
-    A coordinator that runs uses it within seconds. Only with --new-authority do the sites get a new
-    file, ca.crt, without which they cannot connect any more. Over FLARE, all kits get other
-    certificates, and no option but --new-authority has a meaning.
+    With a file, use a certificate of your organisation's authority, or of a public one. A
+    coordinator that runs uses it within seconds. Only with --new-authority or another --ca do the
+    sites get a new file, ca.crt, without which they cannot connect any more. Over FLARE, all kits
+    get other certificates, and no option but --new-authority has a meaning.
     """
     federation = federation_at(folder)
-    from fedcluster_app.coordinator.certificates import DAYS
-    from fedcluster_app.coordinator.renewal import renew
+    from fedcluster.errors import InputError
+    from fedcluster_app.coordinator import renewal
 
-    if federation.has_flare and not (days or authority_key or new_key):
-        return _renew_kits(federation, new_authority=new_authority)
-    made = {"new_key": new_key, "new_authority": new_authority}
-    end = renew(folder, days=days or DAYS, authority_key=authority_key, **made)
-    if new_authority:
-        say(f"Hand {folder / 'certificates' / 'ca.crt'} to all sites; each puts it in the place of")
-        say("its own. Grant permits anew, as they name the coordinator by its authority.")
+    if file is not None:
+        if authority_key or new_key or new_authority:
+            raise InputError(f"{file} is signed by another authority: give --ca and --key only")
+        end = renewal.install(folder, file, ca, key)
+        handed = f"hand {folder / 'certificates' / 'ca.crt'} to all sites"
+        if_new = f"If it is a new authority: {handed}."
+        say(if_new if ca else 'Sites write certificate = "system".')
+    elif ca or key:
+        raise InputError("--ca and --key belong to a certificate: name its file, too")
+    elif federation.has_flare and not (authority_key or new_key):
+        end = _renew_kits(federation, new_authority=new_authority)
+    else:
+        made = {"new_key": new_key, "new_authority": new_authority}
+        end = renewal.renew(folder, authority_key=authority_key, **made)
+        if new_authority:
+            say(f"Hand {folder / 'certificates' / 'ca.crt'} to all sites; each puts it in the")
+            say("place of its own. Grant permits anew, as they name the coordinator by its")
+            say("authority.")
     say(f"The certificate is valid until {end:%Y-%m-%d}.")
 
 
-def _renew_kits(federation: Federation, *, new_authority: bool) -> None:
+def _renew_kits(federation: Federation, *, new_authority: bool) -> datetime:
     needs("nvflare", "flare")
     from fedcluster_app.coordinator.renewal import FLARE, certificate_end
     from fedcluster_app.transports.flare.coordinator import renew_kits
@@ -562,9 +550,9 @@ def _renew_kits(federation: Federation, *, new_authority: bool) -> None:
     kit = federation.file("sites", "SITE", "flare")
     say(f"Hand {kit} to each site: it puts the folder startup in the place of its own and starts")
     say(f"again. Start the server again: fedcluster flare start {federation.file('flare/server')}")
-    end = certificate_end(federation.file(FLARE[0]))
     old = "do not count any more" if new_authority else "count until they end"
-    say(f"The certificates are valid until {end:%Y-%m-%d}; those before {old}.")
+    say(f"Certificates made before {old}.")
+    return certificate_end(federation.file(FLARE[0]))
 
 
 @app.command(
@@ -605,35 +593,6 @@ def address(
         kit = f", takes {moved.file('sites', site, 'flare', 'startup')}" if by_flare else ""
         say(f'{site} writes coordinator = "{moved.address}" into site.toml{kit}, and starts again.')
     say(f"Operators elsewhere write the new host into operator.toml: {moved.service}.")
-
-
-@app.command(epilog="Example: fedcluster federation certificate trial server.crt --ca ca.crt")
-def certificate(
-    folder: Folder,
-    file: Annotated[Path, argument("FILE", "Certificate in PEM, then intermediate ones.")],
-    ca: Annotated[
-        Path | None,
-        option(
-            "FILE",
-            "Certificate of the authority, for the sites; without it, sites trust the "
-            "authorities that their machines trust.",
-        ),
-    ] = None,
-    key: Annotated[
-        Path | None, option("FILE", "Its private key in PEM; by default the coordinator's own.")
-    ] = None,
-) -> None:
-    """Use a certificate of your organisation's authority, or of a public one.
-
-    A coordinator that runs uses it within seconds.
-    """
-    federation_at(folder)
-    from fedcluster_app.coordinator.renewal import install
-
-    end = install(folder, file, ca, key)
-    say(f"The certificate is valid until {end:%Y-%m-%d}.")
-    what = f"hand {folder / 'certificates' / 'ca.crt'} to all sites"
-    say(f"If it is a new authority: {what}." if ca else 'Sites write certificate = "system".')
 
 
 def _await_notice(federation: Federation) -> None:

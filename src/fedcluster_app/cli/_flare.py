@@ -54,62 +54,40 @@ def kit(
     say("Start a site: fedcluster flare start flare, in its folder, once its site.toml is right.")
 
 
-@app.command(epilog="Example: fedcluster flare harden kits/north --site-file /srv/north/site.toml")
-def harden(
+@app.command(epilog="Example: fedcluster flare check kits/north --harden /srv/north/site.toml")
+def check(
     kit: Kit,
-    site_file: Annotated[
-        str,
+    harden: Annotated[
+        str | None,
         option(
-            "SITE.TOML",
-            "Site file of a site, outside the kit; a relative path begins at the kit.",
-            show_default="../site.toml",
+            "PATH",
+            "First write the locks into a kit that was provisioned elsewhere: site.toml for a "
+            "site, the folder of the federation for the server; a relative path begins at the kit.",
         ),
-    ] = "",
-    federation: Annotated[
-        str, option("DIR", "Folder of the federation, for the server's kit.", show_default="../..")
-    ] = "",
+    ] = None,
+    as_json: AsJson = False,
 ) -> None:
-    """Write the locks into a startup kit that was provisioned elsewhere.
+    """Check that a startup kit has all locks; name each that is missing, and exit with 1.
 
     Only fedcluster's class may be named by a job, nobody may bring code or use shell commands, and
-    no log leaves. Other components and rights of the kit are replaced.
+    no log leaves. Neither fedcluster's part of a site nor that of the server starts in a kit that
+    lacks a lock. With --harden, other components and rights of the kit are replaced.
     """
     from fedcluster.errors import InputError
     from fedcluster_app.transports.flare import locks
 
-    kind = locks.kind_of(kit)
-    if (site_file and kind != "site") or (federation and kind != "server"):
-        raise InputError(
-            f"{kit} is the kit of a {kind}: give --site-file for a site, or "
-            "--federation for the server"
-        )
-    locks.harden(kit, site_file or federation or ("../site.toml" if kind == "site" else "../.."))
-    _checked(kit)
-
-
-@app.command(epilog="Example: fedcluster flare check sites/north/flare")
-def check(kit: Kit, as_json: AsJson = False) -> None:
-    """Check that a startup kit has all locks; name each that is missing, and exit with 1.
-
-    Neither fedcluster's part of a site nor that of the server starts in a kit that lacks one.
-    """
-    from fedcluster_app.transports.flare.locks import kind_of, lacking
-
     with Screen(as_json=as_json, quiet=False) as screen:
-        kind, missing = kind_of(kit), lacking(kit)
+        kind = locks.kind_of(kit)
+        if harden is not None:
+            if kind != "admin" and harden.endswith(".toml") != (kind == "site"):
+                needed = "its site.toml" if kind == "site" else "the folder of the federation"
+                raise InputError(f"{kit} is the kit of a {kind}: give --harden {needed}")
+            locks.harden(kit, harden)
+        missing = locks.lacking(kit)
     lines = [f"LACKS {each}" for each in missing] or [f"{kit} has all locks of a {kind}."]
     screen.result({"kit": str(kit), "kind": kind, "lacks": missing}, lines)
     if missing:
         raise typer.Exit(1)
-
-
-def _checked(kit: Path) -> None:
-    from fedcluster.errors import InputError
-    from fedcluster_app.transports.flare.locks import lacking
-
-    if missing := lacking(kit):
-        raise InputError(f"{kit} is locked but for: {missing[0]}")
-    say(f"{kit} has all locks.")
 
 
 @app.command(epilog="Example: fedcluster flare start sites/north/flare")

@@ -15,8 +15,6 @@ from fedcluster.recipes.specifications import RunOptions
 from fedcluster_app.cli._options import (
     AsJson,
     KnownHash,
-    Plugin,
-    Quiet,
     ShowOptions,
     argument,
     option,
@@ -112,12 +110,9 @@ def follow(coordinator: Coordinator, screen: Screen, begun: Callable[[], str], o
     screen.result(outcome, shown(outcome, screen.width), file_of(outcome))
 
 
-operator_app = typer.Typer(cls=Commands, help="Say who may start runs.", no_args_is_help=True)
-
 SOON = 60
 """Days before its end from which on an expiring certificate is reported."""
 
-OperatorName = Annotated[str, argument("NAME", "Name of the operator.")]
 RunName = Annotated[str, argument("RUN", "Name of the run.")]
 
 
@@ -208,31 +203,6 @@ def cancel(folder: Folder, name: RunName) -> None:
     with coordinator_at(folder, run=name) as coordinator:
         state = coordinator.post(f"/runs/{name}/cancel")["state"]
     say(f"Run {name} is {'cancelled' if state == 'cancelled' else 'being cancelled'}.")
-
-
-@app.command(epilog="Example: fedcluster federation result trial 20260102-030405-ab12 --out result")
-def result(
-    folder: Folder,
-    name: RunName,
-    out: OutAgain = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    _plugin: Plugin = None,
-) -> None:
-    """Fetch the files of a run that is done."""
-    from fedcluster.errors import InputError
-    from fedcluster_app.report.messages import file_of, shown
-
-    with (
-        Screen(as_json=as_json, quiet=quiet) as screen,
-        coordinator_at(folder, run=name) as coordinator,
-    ):
-        run = coordinator.get(f"/runs/{name}")
-        if run["state"] != "done":
-            raise InputError(f"run {name!r} is {run['state']}, and has no result")
-        outcome = coordinator.fetch(run, out or coordinator.out_of(name))
-        screen.warnings += outcome.pop("doubts", [])
-    screen.result(outcome, shown(outcome, screen.width), file_of(outcome))
 
 
 @app.command(epilog="Example: fedcluster federation prune trial --older-than 90 --keep 20")
@@ -365,10 +335,10 @@ def _passphrase(file: Path | None, *, is_new: bool) -> str:
     return lines[0]
 
 
-@operator_app.command(epilog="Example: fedcluster federation operator add trial ada --out ada")
-def add(
+@app.command(epilog="Example: fedcluster federation operator trial ada --out ada")
+def operator(
     folder: Folder,
-    name: OperatorName,
+    name: Annotated[str | None, argument("[NAME]", "Name of the operator to add.")] = None,
     admin: Annotated[
         bool,
         typer.Option(
@@ -383,9 +353,27 @@ def add(
             "FOLDER", "Write a folder for the operator's own machine, instead of showing the token."
         ),
     ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the operator instead.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Add an operator, and show the token once: only a hash of it is kept."""
+    """List who may start runs, or add an operator, and show the token once.
+
+    Only a hash of it is kept. The token of one that was removed is refused from then on.
+    """
+    from fedcluster.errors import InputError
+
     federation = federation_at(folder)
+    if name is None:
+        if remove or admin or out is not None:
+            raise InputError("say which operator: give a NAME")
+        _list_operators(federation, as_json=as_json)
+    elif remove:
+        _remove_operator(federation, name)
+    else:
+        _add_operator(federation, name, out, admin=admin)
+
+
+def _add_operator(federation: Federation, name: str, out: Path | None, *, admin: bool) -> None:
     from fedcluster_app.coordinator.operators import VARIABLE, add_operator, noted
     from fedcluster_app.coordinator.service_client import check_remote, write_remote
 
@@ -401,10 +389,7 @@ def add(
         say(f"This is shown once. {name} sets it as {VARIABLE}.")
 
 
-@operator_app.command(epilog="Example: fedcluster federation operator remove trial ada")
-def remove(folder: Folder, name: OperatorName) -> None:
-    """Remove an operator; the token is refused from now on."""
-    federation = federation_at(folder)
+def _remove_operator(federation: Federation, name: str) -> None:
     from fedcluster_app.coordinator.operators import noted, remove_operator
 
     remove_operator(federation.folder, name)
@@ -412,10 +397,7 @@ def remove(folder: Folder, name: OperatorName) -> None:
     say(f"Removed {name}; runs of this operator that wait or go on do so until they are cancelled.")
 
 
-@operator_app.command("list", epilog="Example: fedcluster federation operator list trial")
-def list_operators(folder: Folder, as_json: AsJson = False) -> None:
-    """List who may start runs."""
-    federation = federation_at(folder)
+def _list_operators(federation: Federation, *, as_json: bool) -> None:
     from fedcluster.texts.html import Table
     from fedcluster_app.coordinator.operators import operators
 

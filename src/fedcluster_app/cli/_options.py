@@ -513,38 +513,3 @@ def _spelled(words: Mapping[str, Any], prepared: Sequence[str], word: str, value
     known |= {} if "m" in words else {"m": "--fuzzy"}
     said = known.get(word) or named(word, "fit")
     return f"{said} {value}" if isinstance(value, str) and word not in known else said
-
-
-def by_name(option: str, text: str | None) -> dict[str, Any]:
-    """Return, by name, the pairs or numbers from A=LOW:HIGH or A=NUMBER, separated by commas.
-
-    Examples
-    --------
-    >>> by_name("bounds", "age=0:120"), by_name("rows", "north=5000, south=800")
-    ({'age': (0.0, 120.0)}, {'north': 5000.0, 'south': 800.0})
-    """
-    from fedcluster.frames.columns import put
-
-    n, what, example = _VALUES[option]
-    found: dict[str, Any] = {}
-    for part in [] if text is None else text.split(","):
-        name, _, values = part.rpartition("=")
-        try:
-            numbers = tuple(map(float, values.split(":")))
-        except ValueError:
-            numbers = ()
-        if not name.strip() or len(numbers) != n:
-            raise InputError(
-                f"--{option} {text!r} must be {what}, or several of them with "
-                f"commas between, as in {example}"
-            )
-        name, value = name.strip(), numbers if n > 1 else numbers[0]
-        put(found, name, value, f"--{option}", repr(name))
-    return found
-
-
-_VALUES = {
-    "bounds": (2, "a column with two numbers", "age=0:120,bmi=10:60"),
-    "rows": (1, "a site with a number", "north=5000,south=800"),
-}
-"""Numbers that a name has in an option: how many, in words, and an example."""

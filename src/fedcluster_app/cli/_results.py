@@ -318,13 +318,9 @@ RunFolder = Annotated[
 ]
 
 
-@with_options
 def report(
     folder: RunFolder,
     *,
-    title: Annotated[
-        str, cli.option("TEXT", "Title of the page.", show_default="what was found")
-    ] = "",
     as_json: cli.AsJson = False,
     quiet: cli.Quiet = False,
 ) -> None:
@@ -339,7 +335,7 @@ def report(
         from fedcluster_app.report.page import write_report
 
         place = written_by(folder)
-        path = place / write_report(place, read_run(folder, title))
+        path = place / write_report(place, read_run(folder))
     screen.result({"report": str(path)}, [f"Wrote {path}: open it in a browser."])
 
 

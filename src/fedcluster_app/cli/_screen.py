@@ -220,11 +220,10 @@ HELD: ContextVar[dict[Any, Any] | None] = ContextVar("held", default=None)
 IN_ORDER_OF_USE = (
     *("kit", "check", "fit", "select-k", "report", "profile", "name", "evaluate"),
     *("predict", "federation", "site", "flare", "watch", "new", "start", "doctor", "show", "run"),
-    *("result", "cancel", "reload", "log", "evidence", "permit", "key", "operator", "bounds"),
-    *("backup", "restore", "prune", "add-site", "remove-site", "rotate-key", "accept", "revoke"),
-    "renew-certificates",
+    *("cancel", "reload", "log", "evidence", "permit", "key", "operator", "backup", "restore"),
+    *("prune", "add-site", "remove-site", "rotate-key", "certificate"),
 )
-ADVANCED = (*("warm-up", "audit", "address", "certificate", "groups", "harden", "job"),)
+ADVANCED = (*("warm-up", "audit", "address", "groups", "job"),)
 """Commands as help lists them; advanced ones by themselves, and those of neither list last."""
 
 

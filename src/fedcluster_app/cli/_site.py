@@ -312,59 +312,44 @@ def _new_key(site: SiteFile) -> tuple[dict[str, Any], list[str]]:
     return {"public_key": str(made.public), "digest": made.digest, "waits": made.waits}, lines
 
 
-permit_app = typer.Typer(
-    cls=Commands,
-    help="Permits of studies: show, accept, revoke.",
-    no_args_is_help=True,
-)
-app.add_typer(permit_app, name="permit")
-
-
-@permit_app.command("show", epilog="Example: fedcluster site permit show site.toml permit.toml")
-def show_permit(
+@app.command(epilog="Example: fedcluster site permit site.toml hips-2026.toml --accept")
+def permit(
     site_file: SiteToml,
-    file: Annotated[
-        Path | None,
-        cli.argument("[PERMIT.TOML]", "A permit that is offered to this site."),
+    offered: Annotated[
+        str | None,
+        cli.argument("[PERMIT]", "File of a permit that is offered, or the name of one to revoke."),
     ] = None,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Sign it; the site then answers under it.")
+    ] = False,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Stop answering under it, at once.")
+    ] = False,
     as_json: cli.AsJson = False,
 ) -> None:
-    """Show the permits that this site has accepted, or one that is offered to it."""
+    """Show the permits that this site has accepted, or one that is offered; accept or revoke it."""
+    from fedcluster.errors import InputError
+    from fedcluster.texts.words import counted
     from fedcluster_app.site.logs import permit_lines
 
     with Screen(as_json=as_json, quiet=False) as screen:
+        if (accept or revoke) and (offered is None or accept == revoke):
+            raise InputError("--accept needs the file of a permit, --revoke the name of one")
         permits, log = _permits(site_file)
+        if revoke:
+            permits.revoke(str(offered), log)
+            lines = [f"Revoked permit {offered}."]
+        elif accept:
+            taken = permits.accept(Path(str(offered)), log)
+            rounds = counted(taken.rounds, "round")
+            lines = [f"Accepted permit {taken.id} for {rounds}, until {taken.end}."]
         with log.locked() as head:
-            known = permits.known(head) if file is None else [(permits.read(file), {})]
-    content = [{**permit.plain(), **state} for permit, state in known]
-    screen.result({"permits": content}, permit_lines(content) or ["No permit was accepted here."])
-
-
-@permit_app.command("accept", epilog="Example: fedcluster site permit accept site.toml permit.toml")
-def accept_permit(
-    site_file: SiteToml,
-    file: Annotated[Path, cli.argument("PERMIT.TOML", "The permit.")],
-) -> None:
-    """Accept and sign a permit of the coordinator; the site then answers under it.
-
-    To see what it allows, use fedcluster site permit show SITE.TOML PERMIT.TOML.
-    """
-    from fedcluster.texts.words import counted
-
-    permits, log = _permits(site_file)
-    permit = permits.accept(file, log)
-    say(f"Accepted permit {permit.id} for {counted(permit.rounds, 'round')}, until {permit.end}.")
-
-
-@permit_app.command("revoke", epilog="Example: fedcluster site permit revoke site.toml hips-2026")
-def revoke_permit(
-    site_file: SiteToml,
-    name: Annotated[str, cli.argument("ID", "Name of the permit.")],
-) -> None:
-    """Revoke a permit; a running site stops answering under it at once."""
-    permits, log = _permits(site_file)
-    permits.revoke(name, log)
-    say(f"Revoked permit {name}.")
+            is_file = offered is not None and not (accept or revoke)
+            known = [(permits.read(Path(str(offered))), {})] if is_file else permits.known(head)
+    content = [{**each.plain(), **state} for each, state in known]
+    if not (accept or revoke):
+        lines = permit_lines(content) or ["No permit was accepted here."]
+    screen.result({"permits": content}, lines)
 
 
 def _permits(site_file: Path) -> tuple[SitePermits, AuditLog]:

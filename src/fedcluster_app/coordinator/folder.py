@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from fedcluster_app.coordinator.operators import OPERATORS, TOKEN, first_files
 from fedcluster_app.records import load_record
 from fedcluster_app.tables.outputs import atomic_folder
 from fedcluster_app.trust.identity import SYSTEM, Address, system_store
-from fedcluster_app.trust.owned_files import check_private, commit, finish, locked, private_files
+from fedcluster_app.trust.owned_files import check_private, finish, locked, private_files
 from fedcluster_app.trust.permits import GRANTED, Permit, coordinator_identity, load_key, sign
 
 FIRST_ROWS = "first-rows.json"
@@ -192,8 +192,6 @@ def create(
     address: str,
     *,
     insecure: bool,
-    rows: Mapping[str, float] | None = None,
-    ranges: Mapping[str, tuple[float, float]] | None = None,
     bind: str | None = None,
     authority_key: Path | None = None,
 ) -> Federation:
@@ -209,7 +207,7 @@ def create(
         HOST:PORT at which the sites will reach the coordinator.
     insecure : bool
         Whether to omit certificates and keys, for one machine.
-    rows, ranges, bind
+    bind : str, optional
         As in `Federation`.
     authority_key : Path, optional
         Where to write the key of the authority, for example on a medium that is locked away; by
@@ -223,9 +221,7 @@ def create(
     check_sites(sites)
     names = tuple(sorted(sites))
     place = Address.read(address, bind)
-    federation = Federation(
-        folder.absolute(), str(place), names, insecure, rows or {}, ranges or {}, bind
-    )
+    federation = Federation(folder.absolute(), str(place), names, insecure, bind=bind)
     check_place(federation)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and is not an empty folder; choose another")
@@ -261,25 +257,6 @@ def changing(folder: Path) -> Iterator[Federation]:
     """Yield a federation that nobody else can change within the block."""
     with private_files(), locked(Federation.load(folder).folder):
         yield Federation.load(folder)
-
-
-def bound(
-    federation: Federation,
-    rows: Mapping[str, float],
-    ranges: Mapping[str, tuple[float, float]],
-) -> Federation:
-    """Write new bounds into ``federation.toml``, keeping those of other sites and columns.
-
-    Raises
-    ------
-    InputError
-        If a bound is invalid.
-    """
-    with changing(federation.folder) as federation:
-        rows, ranges = {**federation.rows, **rows}, {**federation.ranges, **ranges}
-        changed = replace(federation, rows=rows, ranges=ranges)
-        commit(federation.folder, {"federation.toml": described(changed)})
-    return changed
 
 
 @private_files()

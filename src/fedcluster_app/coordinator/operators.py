@@ -164,7 +164,7 @@ def own_token(folder: Path) -> str:
     except OSError as error:
         raise InputError(
             f"runs need an operator's token: set {VARIABLE}, or write it to {path} (an "
-            f"administrator makes one: fedcluster federation operator add {folder} NAME)"
+            f"administrator makes one: fedcluster federation operator {folder} NAME)"
         ) from error
 
 

@@ -204,8 +204,7 @@ def _changing(folder: Path) -> Iterator[Federation]:
         if federation.has_flare:
             raise InputError(
                 f"FLARE makes and signs the certificates of {federation.folder}: fedcluster "
-                "federation renew-certificates, without options or with --new-authority, has it "
-                "make others"
+                "federation certificate, alone or with --new-authority, has it make others"
             )
         yield federation
 
@@ -221,7 +220,7 @@ def _own_authority(federation: Federation) -> Path:
     if not path.exists():
         raise InputError(
             f"{path} does not exist: another authority vouches for this coordinator; ask it for a "
-            f"certificate, then fedcluster federation certificate {federation.folder}"
+            f"certificate, then fedcluster federation certificate {federation.folder} FILE"
         )
     return path
 
@@ -344,7 +343,7 @@ def expiry_notice(federation: Federation) -> str:
     """
     if federation.insecure:
         return ""
-    how = f"fedcluster federation renew-certificates {federation.folder}"
+    how = f"fedcluster federation certificate {federation.folder}"
     notices = [notice_of(path, how) for path in own_certificates(federation)]
     authority = federation.file(FLARE_AUTHORITY if federation.has_flare else AUTHORITY)
     if authority.exists():
@@ -364,7 +363,7 @@ def check_valid(federation: Federation) -> None:
         With its date and advice.
     """
     for path in own_certificates(federation):
-        check_counts(path, f"fedcluster federation renew-certificates {federation.folder}")
+        check_counts(path, f"fedcluster federation certificate {federation.folder}")
 
 
 def check_counts(path: Path, how: str) -> None:

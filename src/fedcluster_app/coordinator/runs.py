@@ -403,22 +403,17 @@ class RunQueue:
         return Run.load(folder)
 
     def resume(self, name: str, operator: str) -> Run:
-        """Resume an interrupted run; a run that waits or is active is left alone.
+        """Resume an interrupted run; one that waits, is active or has ended well is left alone.
 
         Raises
         ------
         InputError
-            If there is no such run, or it has ended well.
+            If there is no such run.
         """
         with self._change:
             folder = run_folder(self._carrier.federation, name)
             run = Run.load(folder)
-            if run.state == State.DONE:
-                raise InputError(
-                    f"run {name!r} has ended; fetch its result with fedcluster federation result "
-                    f"DIR {name}"
-                )
-            if run.state not in GOING:
+            if run.state not in (*GOING, State.DONE):
                 begin_anew(folder)
                 owner = run.operator or operator
                 Run(name, State.QUEUED, owner, asked=_now()).save(folder)

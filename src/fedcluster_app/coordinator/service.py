@@ -435,7 +435,7 @@ def _job(body: Mapping[str, Any], folder: Path, operator: Operator) -> Job:
     if procedure_of(job).own_code() and not operator.admin:
         raise InputError(
             f"operator {operator.name!r} may not ask for code of one's own: only administrators "
-            "may (fedcluster federation operator add --admin)"
+            "may (fedcluster federation operator DIR NAME --admin)"
         )
     return job
 

@@ -396,7 +396,7 @@ def report_page(run: Run) -> str:
     )
     about = [run.name, run.date, f"fedcluster {run.version}" if run.version else ""]
     return page(
-        run.title or title_of(run),
+        title_of(run),
         " · ".join(filter(None, about)),
         shown,
         folded=folded,

@@ -271,7 +271,7 @@ def kit_notice(kit: Path) -> str:
         If it has expired, or cannot be read.
     """
     path = kit / "startup" / {"site": "client.crt", "server": "server.crt"}[kind_of(kit)]
-    how = "fedcluster federation renew-certificates, at the coordinator, makes another"
+    how = "fedcluster federation certificate, at the coordinator, makes another"
     check_counts(path, how)
     return notice_of(path, how)
 

@@ -217,7 +217,7 @@ def check_locks(kit: Path) -> None:
     if missing := lacking(kit):
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise InputError(
-            f"{kit} lacks a lock: {missing[0]}{more}; run fedcluster flare harden {kit}"
+            f"{kit} lacks a lock: {missing[0]}{more}; fedcluster flare check {kit} --harden PATH"
         )
 
 

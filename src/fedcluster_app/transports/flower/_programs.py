@@ -464,7 +464,7 @@ def tls_error(why: ssl.SSLCertVerificationError, address: str, authority: Path |
         end = f" on {shown.not_valid_after_utc:%Y-%m-%d}" if shown else ""
         return (
             f"the certificate of the coordinator at {address} expired{end}, and {now}: the "
-            "coordinator renews it with fedcluster federation renew-certificates, or this "
+            "coordinator renews it with fedcluster federation certificate, or this "
             "machine's clock is wrong"
         )
     if why.verify_code == NOT_YET:
