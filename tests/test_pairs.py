@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from itertools import combinations, product
-from typing import Any
+from itertools import chain, combinations, islice
+from random import Random
 
-import numpy as np
 import pytest
-from pairs.arrays import Array, array, kept
+from pairs.arrays import drawn, groups_in, impossible, kept, not_kept, rows
 from pairs.factors import (
     COMMANDS,
     JOBS,
@@ -26,7 +25,6 @@ from pairs.factors import (
     undeclared,
     with_needs,
 )
-from pairs.fewer import Cover, fewer, quicker
 from pairs.laws import Case, laws_of
 from pairs.ways import options, speechless
 from pairs.worlds import World, frames, job_of
@@ -108,37 +106,6 @@ SHOWN = {"--out", "--overwrite", "--json", "--quiet", "--keep-names"}
 """Options of what is shown and written of a result."""
 
 
-VALUES = [[(name, each) for each in "123"] for name in "abcd"]
-BAD = frozenset([("a", "1"), ("b", "1")])
-THREE = {("a", "2"), ("b", "2"), ("c", "2")}
-EVERY = [dict(row) for row in product(*VALUES) if not {*row} >= BAD and not {*row} >= THREE]
-
-
-def held(cover: Cover) -> set[frozenset[Any]]:
-    """The pairs in combinations, of which none holds what is refused."""
-    found = [cover.combination(row) for row in cover.rows]
-    assert not [c for c in found if c.items() >= THREE]
-    return {frozenset(pair) for c in found for pair in combinations(c.items(), 2)}
-
-
-def test_fewer_combinations_hold_the_same_pairs_and_none_that_is_refused() -> None:
-    cover, rng = Cover(VALUES, EVERY, [BAD]), np.random.default_rng(0)
-    pairs = held(cover)
-    fewer(cover, lambda c: THREE if c.items() >= THREE else (), rng, seconds=60.0)
-    assert held(cover) == pairs
-    assert len(pairs) == 6 * 9 - 1
-    assert len(cover.rows) < 14
-
-
-def test_quick_values_stand_wherever_no_pair_is_lost_and_nothing_is_refused() -> None:
-    cover = Cover(VALUES, EVERY, [BAD])
-    pairs, quick = held(cover), cover.place["c", "2"]
-    often = (cover.rows == quick).sum()
-    quicker(cover, lambda c: c.items() >= THREE, [("c", "2")])
-    assert held(cover) == pairs
-    assert (cover.rows == quick).sum() > 2 * often
-
-
 @pytest.mark.parametrize("job", JOBS)
 def test_every_option_of_a_command_is_said_in_a_combination(job: str) -> None:
     """A value of a factor says it, and the law of commands holds it against the job."""
@@ -166,15 +133,13 @@ def test_combinations_of_every_pair_obey_the_laws(job: str, part: int) -> None:
 @pytest.mark.parametrize("job", JOBS)
 def test_a_pair_in_no_combination_is_refused_by_the_table_and_asks_nobody(job: str) -> None:
     """Trying fails where a site is asked. What rows hold, and a site's policy, are no options."""
-    drawn = Array(job)
-    refusals, lost = drawn.held_against(kept(job))
-    held = (frozenset(pair) for c in kept(job) for pair in combinations(c.items(), 2))
-    assert drawn.impossible.isdisjoint(held)
+    refused, lost = not_kept(job)
+    assert impossible(job).isdisjoint(chain(*map(groups_in, kept(job))))
     assert not lost, "in no combination: cd tests && python -m pairs.arrays"
-    assert refusals
+    assert refused
     others = {
         pair: str(error)
-        for pair, error in refusals.items()
+        for pair, error in refused.items()
         if getattr(error, "refusal", None) not in table().values()
         and not re.search(f"{OF_ROWS}|{OF_POLICY}", str(error))
     }
@@ -185,8 +150,8 @@ def test_a_pair_in_no_combination_is_refused_by_the_table_and_asks_nobody(job: s
 @pytest.mark.parametrize("job", JOBS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_combination_obeys_all_laws(job: str, part: int) -> None:
-    rows = array(job, SEED).rows()[part::PARTS]
-    found = [line for c in rows for line in broken(job, c, 0, all_laws=True)]
+    drawn = islice(rows(job, SEED), part, None, PARTS)
+    found = [line for c in drawn for line in broken(job, c, 0, all_laws=True)]
     assert not found, "\n".join([f"{len(found)} laws are broken", *found])
 
 
@@ -194,8 +159,14 @@ def test_every_combination_obeys_all_laws(job: str, part: int) -> None:
 @pytest.mark.parametrize("part", range(PARTS))
 def test_combinations_of_three_obey_all_laws(part: int) -> None:
     """Of factors that meet in one place."""
-    rows = array("fit", SEED).threes(MEETING, THREES)[part::PARTS]
-    found = [line for c in rows for line in broken("fit", c, 0, all_laws=True)]
+    values = [(name, value) for name in MEETING for value in factors_of("fit")[name]]
+    wanted = map(frozenset, combinations(values, 3))
+    threes = drawn("fit", (t for t in wanted if len(dict(t)) == 3), Random(SEED))
+    found = [
+        line
+        for c in islice(threes, part, THREES, PARTS)
+        for line in broken("fit", c, 0, all_laws=True)
+    ]
     assert not found, "\n".join([f"{len(found)} laws are broken", *found])
 
 

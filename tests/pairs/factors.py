@@ -168,10 +168,10 @@ SITE: Factors = {
     "privacy": {
         "none": {},
         "budget": {"epsilon": 40.0, "delta": 1e-3, "group_size": 2},
+        "shared": {"epsilon": 40.0, "delta": 1e-3, "colluders": 1},
         "strict": {"preset": "strict"},
         "diverse": {"dominance": True, "sensitive": ["label"], "diversity": 2},
     },
-    "colluders": named(None, 1),
     "values_in_memory": named(1 << 23, 0),
     "plugins": named((), (PLUGIN,)),
     "permits": {"none": {}, "not required": {"required": False}},
@@ -219,11 +219,11 @@ NEEDS: Mapping[tuple[str, str], Mapping[str, str]] = {
     ("site.privacy", "budget"): {
         "site.protection": "None",
         "epsilon": "20.0",
+        "group_size": "2",
         "bounds": "mapping",
         "engine": "wire",
     },
-    ("site.colluders", "1"): {
-        "site.privacy": "budget",
+    ("site.privacy", "shared"): {
         "site.protection": "None",
         "epsilon": "20.0",
         "bounds": "mapping",
@@ -237,76 +237,49 @@ LIFTS: Mapping[tuple[str, str], tuple[str, str]] = {
     ("engine", "wire"): ("site.privacy", "budget"),
     ("engine", "resumed wire"): ("site.privacy", "budget"),
     ("engine", "secure"): ("site.privacy", "budget"),
+    ("rule", "fuzzy-db"): ("averaging", "avg_1"),
+    ("site.group_column", "person"): ("site.privacy", "budget"),
 }
 """Values that are refused beside some others, each with one that makes them go together: sites that
-say nothing make groups of their rows, which noise does not go with, unless they have a budget; and
-over a network they answer nothing with noise without one."""
+say nothing make groups of their rows, which noise does not go with, unless they have a budget; over
+a network they answer nothing with noise without one. Positions, not means, are sums alone. Persons
+need a budget that counts their rows."""
 
-NO_NAMES = "a sparse matrix holds numbers alone"
-IMPOSSIBLE: Mapping[frozenset[tuple[str, str]], str] = {
-    frozenset(pair): why
-    for why, pairs in {
-        NO_NAMES: [
-            (("source", "npz"), other)
-            for other in [
-                ("text", "True"),
-                ("dates held", "True"),
-                ("missing", "True"),
-                ("site.weight_column", "weight"),
-                ("site.group_column", "person"),
-                ("site.label_column", "label"),
-                ("site.id_column", "id"),
-                ("site.codes", "town"),
-                ("site.dates", "age"),
-                ("site.missing_values", "(-999,)"),
-                ("site.missing_values", "('z:-999',)"),
-                ("prepare", "levels"),
-                ("site.privacy", "diverse"),
-                ("labels", "True"),
-                ("classes", "('a', 'b', 'c')"),
-            ]
+MISSING_SAID = [("site.missing_values", each) for each in ("(-999,)", "('z:-999',)")]
+AT_HOME = [("engine", each) for each in ("local", "resumed", "dask")]
+APART: frozenset[frozenset[Value]] = frozenset(
+    frozenset([one, other])
+    for one, others in {
+        # a sparse matrix, or a table of numbers, has no names and no texts
+        ("source", "npz"): [
+            *(("text", "True"), ("dates held", "True"), ("missing", "True")),
+            *(("site.weight_column", "weight"), ("site.group_column", "person")),
+            *(("site.label_column", "label"), ("site.id_column", "id"), ("engine", "dask")),
         ],
-        "how many columns texts become depends on the rows that groups and limits leave": [
-            (start, ("text", "True"))
-            for start in [("init", "array"), ("start", "means"), ("means", "given")]
-        ],
-        "a preset is not loosened": [(("site.privacy", "strict"), ("site.groups", "3"))],
-        "there is no such column": [
-            (("site.privacy", "diverse"), ("site.label_column", "None")),
-            (("site.codes", "town"), ("text", "False")),
-            (("site.dates", "age"), ("dates held", "False")),
-            (("site.missing_values", "(-999,)"), ("missing", "False")),
-            (("site.missing_values", "('z:-999',)"), ("missing", "False")),
-            (("prepare", "levels"), ("text", "False")),
-            (("prepare", "levels"), ("site.columns", "('y', 'x', 'z')")),
-        ],
-        "what a budget allows is a matter of the network's end": [
-            (("site.privacy", "budget"), ("engine", engine))
-            for engine in ("local", "resumed", "dask")
-        ],
-        "the owner of a collection prepares its dates, and names sensitive values alone": [
-            (("engine", "dask"), other)
-            for other in [("site.dates", "age"), ("site.privacy", "diverse")]
-        ],
-        "rows of a partition lie in memory, and are not sparse": [
-            (("engine", "dask"), other)
-            for other in [("site.values_in_memory", "0"), ("source", "npz")]
-        ],
-        "a table of numbers without names": [
-            (("way", way), other)
-            for way in ("array", "sparse")
-            for other in [("text", "True"), ("dates held", "True")]
+        ("way", "array"): [("text", "True"), ("dates held", "True")],
+        ("way", "sparse"): [("text", "True"), ("dates held", "True"), ("missing", "True")],
+        # how many columns texts become depends on the rows that groups and limits leave
+        ("text", "True"): [("init", "array"), ("start", "means"), ("means", "given")],
+        # there is no such column
+        ("text", "False"): [("site.codes", "town"), ("prepare", "levels")],
+        ("prepare", "levels"): [("site.columns", "('y', 'x', 'z')")],
+        ("dates held", "False"): [("site.dates", "age")],
+        ("missing", "False"): MISSING_SAID,
+        # a preset is not loosened; rules of groups name a column
+        ("site.privacy", "strict"): [("site.groups", "3")],
+        ("site.privacy", "diverse"): [("site.label_column", "None")],
+        # what a budget allows is a matter of the network's end
+        ("site.privacy", "budget"): AT_HOME,
+        ("site.privacy", "shared"): AT_HOME,
+        # the owner of a collection prepares its dates; rows of a partition lie in memory
+        ("engine", "dask"): [
+            *(("site.dates", "age"), ("site.privacy", "diverse")),
+            ("site.values_in_memory", "0"),
         ],
     }.items()
-    for pair in pairs
-}
-"""Pairs of values of which no combination can be made, by the reason."""
-
-QUICK = (
-    *("sites", "n_clusters", "rule", "stability", "k_max", "engine", "model", "noise"),
-    *("covariance_type", "tol", "profile", "init", "text", "site.values_in_memory"),
+    for other in others
 )
-"""Factors whose default takes the least time: the others stand only where a pair needs them."""
+"""Pairs of values of which no combination can be made, nor of what needs both."""
 
 MEETING = (
     *("n_clusters", "algorithm", "init", "m", "sums_only", "metric", "model", "trim", "robust"),
@@ -318,7 +291,7 @@ MEETING = (
 asked, how rows are prepared for them, what stands behind a line (weights, persons, groups, limits,
 chunks), and who adds it up. The others are passed on to one step, or are names and numbers."""
 
-NOT_DRAWN = {"name", "path", "federation", "source", "confirmed"}
+NOT_DRAWN = {"name", "colluders", "path", "federation", "source", "confirmed"}
 """Fields of a site file that are drawn as other factors, or are no choice."""
 
 ROWS: Factors = {

@@ -92,7 +92,6 @@ def speechless(world: World, job: Any) -> str:
 
 _SITE_ONLY = {
     "site.privacy": "a privacy budget of a site",
-    "site.colluders": "sites that share noise",
 }
 _RENAMED = {"n_clusters", "seed", "model", "rule"}
 

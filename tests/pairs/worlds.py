@@ -215,8 +215,6 @@ class World:
         for key, value in {**self.parts, **{key: site[key] for key in keys}}.items():
             if value not in (None, (), []):
                 lines.append(f"{key} = {json.dumps(value)}")
-        if "epsilon" in site["privacy"] and site["colluders"] is not None:
-            site = {**site, "privacy": {**site["privacy"], "colluders": site["colluders"]}}
         lines += ["[source]", *source]
         tables = ("codes", "rename", "factors", "dates", "groups", "limits", "cost", "policy")
         for key in (*tables, "privacy"):
