@@ -92,7 +92,7 @@ LIES: Mapping[str, Lie] = MappingProxyType(
         "overflow": Lie(overflowing),
     }
 )
-"""The lies of the table in ``docs/quality-tables.md``."""
+"""The lies of the table in ``benchmarks/results/quality.md``."""
 
 
 class LyingEngine:

@@ -16,7 +16,8 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 HOME = PROJECT["project"]["urls"]["Homepage"]
 FILES = f"{HOME}/blob/main/"
-PAGES = sorted(ROOT.glob("*.md")) + sorted((ROOT / "docs").glob("*.md"))
+FOLDERS = (ROOT, ROOT / "docs", ROOT / "benchmarks" / "results")
+PAGES = [page for folder in FOLDERS for page in sorted(folder.glob("*.md"))]
 README = ROOT / "README.md"
 
 

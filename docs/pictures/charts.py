@@ -1,9 +1,9 @@
-"""Draw the charts of docs/quality.md and docs/performance.md from the tables of these pages.
+"""Draw the charts of docs/quality.md and docs/performance.md from the tables of benchmarks/results.
 
     python docs/pictures/charts.py [FOLDER]
 
-Every number comes from docs/quality-tables.md and docs/speed-tables.md. After a new measurement,
-change a table there and run this. Equal tables give equal files, with the same matplotlib.
+After a new measurement, change a table there and run this. Equal tables give equal files, with
+the same matplotlib.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import numpy as np
 from matplotlib import pyplot
 from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
-DOCS = Path(__file__).parents[1]
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results"
 BLUE, ORANGE, GREEN, GREY = "#2a6fbb", "#d9730d", "#2f8f5b", "#8a8f98"
 WIDTH = 4.2
 """Inches: narrow, so that a phone shows the texts large enough."""
@@ -44,7 +44,7 @@ STYLE = {
 
 def section(page: str, heading: str) -> str:
     """Return the text of a page from a heading to the next one of the same level."""
-    text = (DOCS / page).read_text("utf-8")
+    text = (RESULTS / page).read_text("utf-8")
     found = re.search(rf"^## {re.escape(heading)}\n(.*?)(?=^## |\Z)", text, re.M | re.S)
     if found is None:
         raise ValueError(f"{page} has no heading {heading!r}")
@@ -67,7 +67,7 @@ def number(text: str) -> float:
 def measured(heading: str) -> dict[str, dict[str, tuple[float, float]]]:
     """Return mean and largest J of each method and set in a block of fixed columns."""
     values: dict[str, dict[str, tuple[float, float]]] = {}
-    for line in section("quality-tables.md", heading).split("```")[1].splitlines()[2:]:
+    for line in section("quality.md", heading).split("```")[1].splitlines()[2:]:
         mean, largest = (float(each) for each in line[40:].split()[:2])
         values.setdefault(line[18:40].strip(), {})[line[:18].strip()] = mean, largest
     return values
@@ -125,7 +125,7 @@ def fuzzy() -> Any:
 
 def families() -> Any:
     """Draw the largest J of each family."""
-    rows = tables("quality-tables.md", "Rows of every kind")[0]
+    rows = tables("quality.md", "Rows of every kind")[0]
     labels = [row[0].removeprefix("- ") for row in rows]
     labels[0], labels[-1] = "all, default", "all, sums only"
     largest = [number(row[4]) - 1 for row in rows]
@@ -143,7 +143,7 @@ def families() -> Any:
 
 def groups() -> Any:
     """Draw what groups cost over the number of groups in a cluster."""
-    rows = tables("quality-tables.md", "What groups cost")[0]
+    rows = tables("quality.md", "What groups cost")[0]
     counts = np.array([20.0, 40, 80, 200])
     far = {"lognormal", "Pareto", "Cauchy"}
     figure, axes = pyplot.subplots(figsize=(WIDTH, 3.2))
@@ -173,7 +173,7 @@ def groups() -> Any:
 
 def limits() -> Any:
     """Draw what limits cost on rows of several kinds."""
-    rows = tables("quality-tables.md", "What limits cost")[0]
+    rows = tables("quality.md", "What limits cost")[0]
     figure, axes = pyplot.subplots(figsize=(WIDTH, 3.4))
     for i, row in enumerate(rows):
         costs = [max(number(row[1]), 0.001), max(number(row[3]), 0.001)]
@@ -198,7 +198,7 @@ def limits() -> Any:
 
 def kernels() -> Any:
     """Draw the time of each piece of work in that of its peer."""
-    text = section("speed-tables.md", "Single passes and rounds").split("```")[1]
+    text = section("speed.md", "Single passes and rounds").split("```")[1]
     lines = [line for line in text.splitlines()[2:] if "absolute" not in line]
     names = [short(re.sub(r" \(.*\)", "", line[:62].strip())) for line in lines]
     ratios = [float(line.split()[-2]) for line in lines]
@@ -217,7 +217,7 @@ def kernels() -> Any:
 
 def whole_fits() -> Any:
     """Draw the time of whole fits in that of each peer."""
-    rows = tables("speed-tables.md", "Whole fits to convergence")[0]
+    rows = tables("speed.md", "Whole fits to convergence")[0]
     figure, axes = pyplot.subplots(figsize=(WIDTH, 0.8 + 0.19 * len(rows)))
     names, of_peer = [], ("lloyd", "elkan", "intelex", "faiss")
     rows_of, kind = "", ""
