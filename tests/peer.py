@@ -20,11 +20,10 @@ from fedcluster.errors import SiteError
 from fedcluster.jobs import execute, fit_of
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.preprocessing.fitting import STEPS as PREPARATION
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
 
-STEPS = steps_by_name(PREPARATION)
+STEPS = steps_by_name()
 KNOWN: dict[str, Any] = {"steps": STEPS, "preprocessors": partial(row_transform, steps=STEPS)}
 """What every site of a federation knows."""
 

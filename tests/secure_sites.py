@@ -13,14 +13,13 @@ from fedcluster.core import Data
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import steps_by_name, unpack
 from fedcluster.model.assigned_rows import row_transform
-from fedcluster.preprocessing.fitting import STEPS as PREPARATION
 from fedcluster.privacy.disclosure import USUAL, SiteRules
 from fedcluster_app.secure.cohort import Terms
 from fedcluster_app.secure.site import SecureSite
 from fedcluster_app.trust.site_state import SiteState
 from fedcluster_app.wire.responder import Responder
 
-STEPS = steps_by_name(PREPARATION)
+STEPS = steps_by_name()
 
 
 class Wire:

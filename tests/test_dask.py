@@ -27,10 +27,10 @@ from benchmarks.shapes import KINDS as SHAPES
 from fedcluster import Client, FederatedKMeans, LocalEngine, Model, PreprocessingSpec, State, Task
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Engine
+from fedcluster.core.engine import WrappedEngine
 from fedcluster.engines import DaskEngine
 from fedcluster.engines._dask import Opening
 from fedcluster.engines.batched import BatchedAnswers
-from fedcluster.engines.wrapped import WrappedEngine
 from fedcluster.errors import InputError, SiteError
 from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles

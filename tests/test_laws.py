@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from partitions import Case, cases
 
-from fedcluster import algorithms, metrics
+from fedcluster import algorithms, metrics, preprocessing
 from fedcluster.algorithms import (
     FFCM,
     FKM,
@@ -219,7 +219,7 @@ def test_every_step_that_a_site_knows_stands_in_the_table() -> None:
     known = {wire.step_of(step) for step in wire.STEPS.values()}
     defined = {
         step
-        for package in (algorithms, metrics)
+        for package in (algorithms, metrics, preprocessing)
         for each in iter_modules(package.__path__)
         for step in vars(import_module(f"{package.__name__}.{each.name}")).values()
         if hasattr(step, "client_step") and step.__module__.startswith(package.__name__)

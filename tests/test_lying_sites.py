@@ -22,12 +22,12 @@ from benchmarks.lying_sites import LIES, LyingEngine
 from fedcluster import FederatedKMeans, algorithms, metrics
 from fedcluster.algorithms import KFed, Lloyd
 from fedcluster.core import Answers, Column, Data, SiteInfo, State, Summary, Task
+from fedcluster.core.engine import WrappedEngine
 from fedcluster.core.ranges import Bounded, Box, allowed_of
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
 from fedcluster.engines.reply_validation import ReplyBounds, check_answer, implausible
 from fedcluster.engines.wire import WireError
-from fedcluster.engines.wrapped import WrappedEngine
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import check_job, execute, fit_of
 from fedcluster.jobs.doubts import influence_line

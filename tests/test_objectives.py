@@ -22,7 +22,7 @@ from fedcluster import (
 )
 from fedcluster.core import Column
 from fedcluster.jobs import Evaluate, Fit, JobReport, execute, fit_of, model_of
-from fedcluster.metrics.objectives import MEANINGS, REPORTED
+from fedcluster.metrics.clusters import MEANINGS, REPORTED
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.texts.words import number

@@ -17,7 +17,17 @@ from typing import Any, Generic, Protocol, Self, TypeVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedcluster.core import Algorithm, Answers, Engine, Iteration, Result, RowTransform, State, Task
+from fedcluster.core import (
+    Algorithm,
+    Answers,
+    Engine,
+    Iteration,
+    Metric,
+    Result,
+    RowTransform,
+    State,
+    Task,
+)
 from fedcluster.core.ranges import allowed_of
 from fedcluster.core.streams import sampled, stream
 from fedcluster.engines.reply_validation import without_too_large
@@ -423,3 +433,9 @@ def run(
     """
     plan = iterate(algorithm, start, seed=seed, max_rounds=max_rounds)
     return run_plan(plan, engine, participation=participation, seed=seed).value
+
+
+def told(metric: Metric, state: State) -> State:
+    """Return the state for a metric: the clusters, with the memory that it declares."""
+    declared = allowed_of(metric).memory
+    return replace(state, memory={n: a for n, a in state.memory.items() if n in declared})

@@ -13,7 +13,6 @@ from fedcluster.engines.client import Client
 from fedcluster.engines.wire import WireError, pack, steps_by_name, unpack
 from fedcluster.frames.reader import ArrowTable
 from fedcluster.model.assigned_rows import row_transform
-from fedcluster.preprocessing.fitting import STEPS as PREPARATION
 from fedcluster_app.tables.plugins import load_plugins
 from fedcluster_app.tables.sources import Format
 from fedcluster_app.wire.remote import RemoteEngine, Transport
@@ -44,7 +43,7 @@ def responder(client: Client, **options: Any) -> Responder:
     **options : object
         Options of `Responder`.
     """
-    steps = options.pop("steps", None) or steps_by_name(PREPARATION)
+    steps = options.pop("steps", None) or steps_by_name()
     return Responder(
         client, steps=steps, preprocessors=partial(row_transform, steps=steps), **options
     )

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from fedcluster import recipes
-from fedcluster.algorithms import GaussianMixture, MergedMixture
 from fedcluster.core import Filter, Labels, PlannedStep, Result, SiteInfo, State
 from fedcluster.errors import InputError
 from fedcluster.jobs._procedure import Found, JobReport, Procedure, Stage, clustering_of, drawn
@@ -26,6 +25,7 @@ from fedcluster.jobs.doubts import (
 from fedcluster.lazy import LazyModule
 from fedcluster.metrics.moments import Moments
 from fedcluster.model.file import Model, plain_parameters, state_fields
+from fedcluster.options.choices import is_step
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.moments import Covariance, Missing
@@ -34,7 +34,6 @@ from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes.combinations import check, check_steps, check_weights
 from fedcluster.recipes.fit import algorithm_of, clustering, clustering_steps, start_step
 from fedcluster.recipes.robust import Influence, Listener, influences
-from fedcluster.recipes.scores import evaluation_steps
 from fedcluster.recipes.specifications import (
     MOST_CLUSTERS,
     WORDS,
@@ -123,7 +122,7 @@ class Clustering(Procedure):
             yield from sweep.JUDGING
         elif ks is not None:
             yield from clustering_steps(replace(fit, n_clusters=k).cells())
-            yield from [*evaluation_steps(fit.m), Moments]
+            yield from [*recipes.evaluation_steps(fit.m), Moments]
         if fit.model != "merged":
             yield from clustering_steps(replace(fit, n_clusters=k))
         yield from profiling.profile_steps(k, fit.prepare) if fit.profile else []
@@ -313,13 +312,13 @@ def _of_clusters(found: Result, how: Preprocessor | None) -> Preprocessor | None
 
     Where k-means has values filled in, sets of components are told by the values that are present.
     """
-    present = how is not None and how.fills and isinstance(found.algorithm, MergedMixture)
+    present = how is not None and how.fills and is_step(found.algorithm, "MergedMixture")
     return replace(how, missing="ignore") if how is not None and present else how
 
 
 def model_name(algorithm: Any) -> str:
     """Return the name of the kind of model that an algorithm fits."""
-    return "mixture" if isinstance(algorithm, GaussianMixture | MergedMixture) else "k-means"
+    return "mixture" if is_step(algorithm, "GaussianMixture", "MergedMixture") else "k-means"
 
 
 def tried(n_clusters: Any, n_rows: float = MOST_CLUSTERS) -> tuple[int, ...] | None:

@@ -20,11 +20,11 @@ from fedcluster.core import (
     Result,
     SiteInfo,
 )
-from fedcluster.engines.wrapped import WithoutSites
+from fedcluster.core.engine import WithoutSites
 from fedcluster.errors import FewGroupsWarning, InputError, listed
 from fedcluster.jobs.doubts import inertia_error
 from fedcluster.lazy import LazyModule
-from fedcluster.metrics.objectives import objective_name
+from fedcluster.metrics.clusters import objective_name
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.fitting import Fitted, first_look, n_columns_out
 from fedcluster.preprocessing.fitting import fit as fit_preprocessor

@@ -9,6 +9,7 @@ from fedcluster.lazy import names_from
 if TYPE_CHECKING:
     from fedcluster.kernels._groups import partition, ward_merges
     from fedcluster.kernels._hard import hard_pass, hard_sums, nearest
+    from fedcluster.kernels.fuzzy import fuzzy_cmeans as fuzzy_cmeans
     from fedcluster.kernels.fuzzy import fuzzy_pass, memberships
     from fedcluster.kernels.iteration import kmeans
     from fedcluster.kernels.seeding import kmeans_plusplus
@@ -28,7 +29,7 @@ __all__ = [
 __getattr__ = names_from(  # to load a model takes no compiler
     __name__,
     {
-        "fuzzy_pass memberships": "fuzzy",
+        "fuzzy_cmeans fuzzy_pass memberships": "fuzzy",
         "hard_pass hard_sums nearest": "_hard",
         "partition ward_merges": "_groups",
         "kmeans": "iteration",

@@ -9,6 +9,7 @@ from fedcluster.lazy import names_from
 if TYPE_CHECKING:
     from fedcluster.metrics.clusters import Inertia
     from fedcluster.metrics.indices import METRICS, Index
+    from fedcluster.metrics.leaves import LeafMoments as LeafMoments
     from fedcluster.metrics.objectives import FuzzyObjective
     from fedcluster.metrics.objectives import nearest_present as nearest_present
 
@@ -18,8 +19,8 @@ __getattr__ = names_from(  # column moments are used where nothing compiled is
     __name__,
     {
         "Inertia": "clusters",
-        "FuzzyObjective": "objectives",
+        "LeafMoments": "leaves",
         "METRICS Index": "indices",
-        "nearest_present": "objectives",
+        "FuzzyObjective nearest_present": "objectives",
     },
 )

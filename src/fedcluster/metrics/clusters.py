@@ -14,6 +14,7 @@ no index.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log, pi
 
@@ -22,10 +23,11 @@ import scipy
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from fedcluster.core import Data, Floats, Labels, State, Summary
+from fedcluster.core import Algorithm, Data, Floats, Labels, Metric, State, Summary
 from fedcluster.core.ranges import CENTERS, Allowed, Array, Box, LineBounds
 from fedcluster.kernels import nearest
 from fedcluster.metrics import moments
+from fedcluster.options.choices import known_name
 
 
 def clusters_of(part: Data, centers: Floats) -> tuple[Labels, Floats]:
@@ -369,3 +371,68 @@ def davies_bouldin(points: Floats, spreads: Floats) -> float:
         return 0.0
     apart[apart == 0] = np.inf
     return float(((spreads[:, None] + spreads) / apart).max(axis=1).mean())
+
+
+# Names of objectives
+
+LOG_LIKELIHOOD = "log-likelihood"
+REPORTED = "inertia as the algorithm reports it"
+"""Report of a round if an algorithm is a user's own, whose objective is asked after the last."""
+
+OBJECTIVES: Mapping[str, str] = {
+    "Inertia": "inertia",
+    "PresentInertia": "present-inertia",
+    "FuzzyObjective": "fuzzy-objective",
+    "LogLikelihood": LOG_LIKELIHOOD,
+}
+"""Names of the package's objectives, by the steps that ask for them."""
+
+MEANINGS: Mapping[str, str] = {
+    "inertia": "the sum of squared distances of the rows to their centres",
+    "present-inertia": "the sum of squared distances over the values that are not missing",
+    "fuzzy-objective": "the sum of squared distances by membership to the power m",
+    LOG_LIKELIHOOD: "the logarithm of the density of the rows",
+    "noisy-inertia": "the sum of squared distances, clipped and with the noise of the budget",
+    "robust-inertia": "the sum of squared distances, of sites that are farthest off bounded",
+}
+"""Descriptions of the package's objectives."""
+
+
+def objective_name(
+    algorithm: Algorithm | None, *, robust: bool = False, noisy: bool = False
+) -> str:
+    """Return the name of an algorithm's objective; for a user's own, the metric as text.
+
+    Parameters
+    ----------
+    algorithm : Algorithm or None
+        The algorithm; None if it is unknown.
+    robust : bool, default=False
+        Whether the fit bounds the influence of single sites.
+    noisy : bool, default=False
+        Whether the fit has a privacy budget.
+
+    Examples
+    --------
+    >>> from fedcluster.algorithms import FFCM, Lloyd
+    >>> objective_name(Lloyd()), objective_name(Lloyd(), robust=True), objective_name(FFCM(2.0))
+    ('inertia', 'robust-inertia', 'fuzzy-objective')
+    """
+    name = "inertia" if algorithm is None else metric_name(algorithm.objective())
+    changed = "noisy-" if noisy else "robust-" if robust else ""
+    return f"{changed}{name}" if name == "inertia" else name
+
+
+def metric_name(metric: Metric) -> str:
+    """Return the name of an objective: a word or, for a user's own, the metric as text."""
+    return OBJECTIVES.get(known_name(type(metric)), str(metric))
+
+
+def shown_value(name: str, value: float) -> float:
+    """Return an objective as shown to people: the log-likelihood with its sign restored."""
+    return -value if name == LOG_LIKELIHOOD else value
+
+
+def round_name(name: str) -> str:
+    """Return the name of what each round of a run with this objective reports."""
+    return name if name in MEANINGS else REPORTED

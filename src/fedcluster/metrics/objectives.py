@@ -1,4 +1,4 @@
-"""Objectives of algorithms and their names, and indices of fuzzy clusters.
+"""Objectives of algorithms, and indices of fuzzy clusters.
 
 Distances and inertia of rows with missing values are over the columns that a row has:
 
@@ -25,19 +25,16 @@ near 1 such a line reveals single rows. The centre then counts as unused at the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
 import numpy as np
 import scipy
 from numpy.random import Generator
 
-from fedcluster.core import Algorithm, Data, Floats, Labels, Metric, Rows, State, Summary
+from fedcluster.core import Data, Floats, Labels, Rows, State, Summary
 from fedcluster.core.ranges import CENTERS, FUZZIFIER, Allowed, Box, LineBounds
 from fedcluster.kernels import fuzzy_pass, memberships
-from fedcluster.metrics.clusters import Inertia, davies_bouldin
-from fedcluster.metrics.gaussians import LogLikelihood
+from fedcluster.metrics.clusters import davies_bouldin
 from fedcluster.metrics.moments import in_parts, one_line, one_number, row_weights
 
 
@@ -268,69 +265,3 @@ class PresentInertia:
     def score(self, state: State, total: Summary) -> float:
         """Return the sum."""
         return float(total.sums[0, 0])
-
-
-LOG_LIKELIHOOD = "log-likelihood"
-REPORTED = "inertia as the algorithm reports it"
-"""Report of a round if an algorithm is a user's own, whose objective is asked after the last."""
-
-NAMES: Mapping[type, str] = MappingProxyType(
-    {
-        Inertia: "inertia",
-        PresentInertia: "present-inertia",
-        FuzzyObjective: "fuzzy-objective",
-        LogLikelihood: LOG_LIKELIHOOD,
-    }
-)
-
-MEANINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "inertia": "the sum of squared distances of the rows to their centres",
-        "present-inertia": "the sum of squared distances over the values that are not missing",
-        "fuzzy-objective": "the sum of squared distances by membership to the power m",
-        LOG_LIKELIHOOD: "the logarithm of the density of the rows",
-        "noisy-inertia": "the sum of squared distances, clipped and with the noise of the budget",
-        "robust-inertia": "the sum of squared distances, of sites that are farthest off bounded",
-    }
-)
-"""Descriptions of the package's objectives."""
-
-
-def objective_name(
-    algorithm: Algorithm | None, *, robust: bool = False, noisy: bool = False
-) -> str:
-    """Return the name of an algorithm's objective; for a user's own, the metric as text.
-
-    Parameters
-    ----------
-    algorithm : Algorithm or None
-        The algorithm; None if it is unknown.
-    robust : bool, default=False
-        Whether the fit bounds the influence of single sites.
-    noisy : bool, default=False
-        Whether the fit has a privacy budget.
-
-    Examples
-    --------
-    >>> from fedcluster.algorithms import FFCM, Lloyd
-    >>> objective_name(Lloyd()), objective_name(Lloyd(), robust=True), objective_name(FFCM(2.0))
-    ('inertia', 'robust-inertia', 'fuzzy-objective')
-    """
-    name = "inertia" if algorithm is None else metric_name(algorithm.objective())
-    changed = "noisy-" if noisy else "robust-" if robust else ""
-    return f"{changed}{name}" if name == "inertia" else name
-
-
-def metric_name(metric: Metric) -> str:
-    """Return the name of an objective: a word or, for a user's own, the metric as text."""
-    return NAMES.get(type(metric), str(metric))
-
-
-def shown_value(name: str, value: float) -> float:
-    """Return an objective as shown to people: the log-likelihood with its sign restored."""
-    return -value if name == LOG_LIKELIHOOD else value
-
-
-def round_name(name: str) -> str:
-    """Return the name of what each round of a run with this objective reports."""
-    return name if name in MEANINGS else REPORTED

@@ -56,6 +56,7 @@ STEPS: dict[str, str] = {
         "metrics.moments": "Means Moments SiteSize Squares",
         "metrics.objectives": "FuzzyObjective FuzzyScatter PresentInertia",
         "metrics.silhouettes": "ClusterSilhouettes SimplifiedSilhouette SquaredSilhouette",
+        "preprocessing.moments": "Covariance Histogram Missing",
     }.items()
     for name in names.split()
 }
@@ -144,6 +145,24 @@ def written(path: str) -> tuple[str, dict[str, Any]]:
     except (MemoryError, RecursionError, SyntaxError, ValueError):
         pass
     raise ValueError("write it as my_module.Mine(beta=3, rule='mean')")
+
+
+def known_name(kind: type[Any]) -> str:
+    """Return the name of a class in `STEPS`, "" if it is another one."""
+    dotted = f"{kind.__module__}.{kind.__qualname__}"
+    return kind.__name__ if STEPS.get(kind.__name__) == dotted else ""
+
+
+def is_step(value: Any, *names: str) -> bool:
+    """Return whether a value is a step of one of these names of `STEPS`, without importing them.
+
+    Examples
+    --------
+    >>> from fedcluster.algorithms import Lloyd
+    >>> is_step(Lloyd(), "Lloyd", "FKM"), is_step(Lloyd(), "FKM"), is_step("Lloyd", "Lloyd")
+    (True, False, False)
+    """
+    return any(known_name(kind) in names for kind in type(value).__mro__)
 
 
 def made(path: str, **more: Any) -> Any:

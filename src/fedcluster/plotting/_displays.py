@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Floats
 from fedcluster.errors import InputError
+from fedcluster.metrics.clusters import LOG_LIKELIHOOD, round_name
 from fedcluster.metrics.indices import CHOOSING
-from fedcluster.metrics.objectives import LOG_LIKELIHOOD, round_name
 from fedcluster.model import Model
 from fedcluster.model.run import Run
 from fedcluster.model.stability import Stability

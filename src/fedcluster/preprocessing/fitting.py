@@ -16,8 +16,6 @@ from fedcluster.preprocessing.columns import AnyColumn, Category, NumericColumn
 from fedcluster.preprocessing.features import constant_warnings, named_targets
 from fedcluster.preprocessing.moments import (
     ColumnMoments,
-    Covariance,
-    Histogram,
     Missing,
     histogram_task,
     principal,
@@ -29,8 +27,6 @@ from fedcluster.preprocessing.transform import Preprocessor
 from fedcluster.preprocessing.units import Moments, site_moments, unit_warnings
 from fedcluster.rounds import Plan, with_preprocessing
 
-STEPS = tuple(f"{step.__module__}.{step.__name__}" for step in (Histogram, Covariance, Missing))
-"""Paths of the steps that a fit asks in addition to those of `fedcluster.metrics`."""
 NEGATIVE: Floats = np.array([-np.inf, np.nextafter(0.0, -np.inf), np.inf])
 """Edges of the cells that separate negative values from others."""
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from fedcluster.recipes._mixtures import mixture
     from fedcluster.recipes.fit import clustering
     from fedcluster.recipes.scores import evaluation
+    from fedcluster.recipes.scores import evaluation_steps as evaluation_steps
     from fedcluster.recipes.specifications import Fit
 
 __all__ = ["Fit", "clustering", "evaluation", "mixture"]
@@ -24,7 +25,7 @@ __getattr__ = names_from(  # the help of the command line needs parameters and n
     {
         "Fit": "specifications",
         "clustering": "fit",
-        "evaluation": "scores",
+        "evaluation evaluation_steps": "scores",
         "mixture": "_mixtures",
     },
 )

@@ -16,8 +16,7 @@ import numpy as np
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Algorithm, Answers, Iteration, Metric, Result, State, Task
 from fedcluster.recipes._seeds import ROUNDED, places_by_rise, ranked
-from fedcluster.recipes.scores import told
-from fedcluster.rounds import ENOUGH, EarlyStop, Plan, reason, server_update
+from fedcluster.rounds import ENOUGH, EarlyStop, Plan, reason, server_update, told
 
 HALVING = {4: 12, 8: 4, 12: 2}
 """Number of runs that stay in a race after each of these rounds."""

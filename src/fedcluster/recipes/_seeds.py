@@ -20,18 +20,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from typing import Any
 
 import numpy as np
 import scipy
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from fedcluster import kernels
 from fedcluster.algorithms.summaries import Points
 from fedcluster.core import Data, Floats, State
 from fedcluster.core.threads import on_threads
 from fedcluster.errors import NOT_DESCRIBED, HeldBackError
 from fedcluster.kernels import kmeans_plusplus, ward_merges
-from fedcluster.kernels.fuzzy import FuzzyFit, fuzzy_cmeans
 from fedcluster.kernels.iteration import LloydFit, kmeans_runs, lloyd
 
 ROUNDED = 1e-9
@@ -311,17 +312,17 @@ def best_fuzzy_seeds(
         points[kmeans_plusplus(points, n_clusters, weights, rng=rng)] for _ in range(n_restarts)
     ]
     fits = [
-        fuzzy_cmeans(points, start, m, weights, max_iter=effort.fuzzy_iterations, tol=1e-3)
+        kernels.fuzzy_cmeans(points, start, m, weights, max_iter=effort.fuzzy_iterations, tol=1e-3)
         for start in [*(seed.centers for seed in crisp), *drawn]
     ]
-    best: list[FuzzyFit] = []
+    best: list[Any] = []
     for fit in (fits[i] for i in places_by_rise(list(map(_j_m, fits)))):
         if not best or _j_m(fit) > _j_m(best[-1]) * (1 + 1e-6):
             best.append(fit)
     return [State.at(fit.centers) for fit in best[:n_seeds]]
 
 
-def _j_m(fit: FuzzyFit) -> float:
+def _j_m(fit: Any) -> float:
     """Return the objective of fuzzy c-means."""
     return float(fit.last_pass.errors.sum())
 

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 
 from fedcluster import privacy
-from fedcluster.algorithms import FKM, KFed, SiteSummaries
+from fedcluster.algorithms import FKM, SiteSummaries
 from fedcluster.core import Algorithm, SiteInfo, Step
+from fedcluster.options.choices import is_step
 from fedcluster.options.refusals import refused, table
 from fedcluster.recipes.specifications import Fit, distinct_limits
 
@@ -238,7 +239,7 @@ def check_totals(steps: Iterable[Step], sites: Iterable[SiteInfo]) -> None:
 def _check_own_start(fit: Fit, algorithm: Algorithm, step: str) -> None:
     """Raise an error for options of a start if the algorithm takes none; FKM seeds by name."""
     seeds = isinstance(algorithm, FKM)
-    named = not isinstance(fit.init, np.ndarray) or isinstance(algorithm, KFed)
+    named = not isinstance(fit.init, np.ndarray) or is_step(algorithm, "KFed")
     seeding = ("auto", "k-means++", "random") if seeds else ("auto",)
     if named and not (seeds and callable(fit.init)) and not _init_is(*seeding)(fit, ()):
         raise refused("algorithm-option", step=step, option="init")

@@ -36,15 +36,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from fedcluster.algorithms import (
-    FFCM,
-    FKM,
-    GaussianMixture,
-    Lloyd,
-    SiteSummaries,
-    TrimmedLloyd,
-    VarianceTree,
-)
+from fedcluster import algorithms, metrics
+from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms.fkm import site_seeding
 from fedcluster.algorithms.merging import by_weight
 from fedcluster.core import (
@@ -65,13 +58,12 @@ from fedcluster.core import (
 from fedcluster.core.ranges import allowed_of
 from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
-from fedcluster.metrics.leaves import LeafMoments
+from fedcluster.lazy import LazyModule
 from fedcluster.model.assignment import Assignment
-from fedcluster.options.choices import builder, imported, made, written
+from fedcluster.options.choices import builder, imported, is_step, made, written
 from fedcluster.options.refusals import refused
 from fedcluster.recipes._search import HALVING, MANY, SHORT, best_of, race
 from fedcluster.recipes._seeds import best_seeds
-from fedcluster.recipes._trimming import TRIMMED_SEEDS, trimmed_run, trimmed_seeds
 from fedcluster.recipes.specifications import Fit, FuzzyFit, TrimmedFit
 from fedcluster.rounds import (
     ENOUGH,
@@ -133,7 +125,7 @@ class Sampled:
 
 def keeps_sums(algorithm: Algorithm) -> bool:
     """Return whether a site that is not asked can be replaced by its last sums."""
-    about_means = isinstance(algorithm, GaussianMixture)  # of the round: sums of two do not mix
+    about_means = is_step(algorithm, "GaussianMixture")  # of the round: sums of two do not mix
     return algorithm.client_additive and algorithm.server_additive and not about_means
 
 
@@ -217,6 +209,8 @@ MOST_TRIMMED = 0.5
 GROUPS = 512
 """Number of means that a site is asked for if its rows are in groups, which are means already."""
 
+trimming = LazyModule("fedcluster.recipes._trimming")
+
 Starts = tuple[list[State], tuple[Iteration, ...]]
 Seeding = Literal["k-means++", "random"] | Callable[..., Any]
 Description = SiteSummaries | VarianceTree
@@ -245,16 +239,18 @@ def algorithm_of(spec: Fit) -> Algorithm:
     if "." in spec.algorithm:
         return _checked(_imported(spec.algorithm, spec), spec)
     build = builder(spec.algorithm, fuzzy=isinstance(spec, FuzzyFit), wish=spec.wish)
-    built = build(FitParameters(spec.n_clusters, spec.init, spec.n_init, spec.tol, spec.m))
-    if isinstance(built, GaussianMixture):
-        return replace(built, covariance_type=spec.covariance_type, reg_covar=spec.reg_covar)
-    return built
+    given = FitParameters(spec.n_clusters, spec.init, spec.n_init, spec.tol, spec.m)
+    built: Any = build(given)
+    if is_step(built, "GaussianMixture"):
+        built = replace(built, covariance_type=spec.covariance_type, reg_covar=spec.reg_covar)
+    algorithm: Algorithm = built
+    return algorithm
 
 
 def _checked(algorithm: Algorithm, spec: Fit) -> Algorithm:
     """Return a user's own algorithm after checking that it supports the options."""
     name = type(algorithm).__name__
-    if spec.model == "mixture" and not isinstance(algorithm, GaussianMixture):
+    if spec.model == "mixture" and not is_step(algorithm, "GaussianMixture"):
         raise refused("mixture-own", algorithm=name)
     if spec.wish == "missing='ignore'" and not allowed_of(algorithm).gaps:
         raise refused("missing-own", algorithm=name)
@@ -274,11 +270,11 @@ def _imported(path: str, spec: Fit) -> Algorithm:
     return algorithm
 
 
-def _trimmed(spec: TrimmedFit) -> TrimmedLloyd:
+def _trimmed(spec: TrimmedFit) -> algorithms.TrimmedLloyd:
     """Return the algorithm that trims a share of the rows."""
     if not 0 < spec.trim <= MOST_TRIMMED:
         raise InputError(f"trim must be from 0 to {MOST_TRIMMED:g}, not {spec.trim:g}")
-    return TrimmedLloyd(spec.trim, spec.tol)
+    return algorithms.TrimmedLloyd(spec.trim, spec.tol)
 
 
 def clustering(spec: Fit) -> Plan[Result]:
@@ -292,7 +288,7 @@ def clustering(spec: Fit) -> Plan[Result]:
         If the algorithm has no centres and cannot assign rows without them.
     """
     algorithm, start = algorithm_of(spec), _given_start(spec)
-    if isinstance(algorithm, TrimmedLloyd):
+    if is_step(algorithm, "TrimmedLloyd"):
         best = yield from everyone(_from_trimmed_starts(algorithm, spec))
         state = best.state if start else canonical(best.state, algorithm)
         return replace(best, state=state, algorithm=algorithm)
@@ -324,7 +320,7 @@ def clustering_steps(spec: Fit) -> list[PlannedStep]:
     if spec.model == "mixture":
         started = spec.start is not None or _given_start(spec) is not None
         return [algorithm] if started or from_leaves(spec) else [Lloyd(), algorithm]
-    if isinstance(algorithm, TrimmedLloyd):
+    if is_step(algorithm, "TrimmedLloyd"):
         return [algorithm]
     objective = algorithm.objective()
     try:
@@ -346,7 +342,7 @@ def _from_starts(algorithm: Algorithm, spec: Fit) -> Plan[list[Result]]:
         return (yield from _from_samples(algorithm, spec))
     seeds, history = yield from drawn_starts(spec)
     free, hard = spec.algorithm == "auto" and not _given_start(spec), isinstance(algorithm, Lloyd)
-    unhidden = isinstance(algorithm, FFCM) and spec.smallest == 1
+    unhidden = is_step(algorithm, "FFCM") and spec.smallest == 1
     results = yield from race(
         algorithm,
         seeds,
@@ -359,18 +355,19 @@ def _from_starts(algorithm: Algorithm, spec: Fit) -> Plan[list[Result]]:
     return [replace(result, history=history + result.history) for result in results]
 
 
-def _from_trimmed_starts(algorithm: TrimmedLloyd, spec: Fit) -> Plan[Result]:
+def _from_trimmed_starts(algorithm: Any, spec: Fit) -> Plan[Result]:
     """Plan trimmed k-means, from a description of all rows in which outliers do not count."""
     step = None if _given_start(spec) else description_step(spec)
     if step is None:
         seeds, history = yield from drawn_starts(spec)
     else:
-        described = yield from description(step, spec.n_clusters, spec.seed)
-        n_seeds = spec.n_init or (TRIMMED_SEEDS if spec.algorithm == "auto" else 1)
+        k = spec.n_clusters
+        described = yield from description(step, k, spec.seed)
+        n_seeds = spec.n_init or (trimming.TRIMMED_SEEDS if spec.algorithm == "auto" else 1)
         rng = stream(spec.seed, described.state.round)
-        seeds = trimmed_seeds(described.state, spec.n_clusters, algorithm.trim, n_seeds, rng)
+        seeds = trimming.trimmed_seeds(described.state, k, algorithm.trim, n_seeds, rng)
         history = described.history
-    result = yield from trimmed_run(algorithm, seeds, spec)
+    result: Result = yield from trimming.trimmed_run(algorithm, seeds, spec)
     return replace(result, history=history + result.history)
 
 
@@ -485,7 +482,7 @@ def start_step(spec: Fit, algorithm: Algorithm) -> Step | None:
     if given or not algorithm.needs_centers:
         return None
     if spec.model == "mixture" and from_leaves(spec):
-        return LeafMoments()
+        return metrics.LeafMoments()
     return description_step(spec) or FKM(spec.n_clusters)
 
 

@@ -41,18 +41,14 @@ from typing import Any
 import numpy as np
 import scipy
 
-from fedcluster.algorithms import FFCM, Lloyd, SiteSummaries, SphericalKMeans, VarianceTree
 from fedcluster.algorithms.merging import means, total
 from fedcluster.core import Answers, Floats, Labels, Result, SiteInfo, State, Summary, Task
 from fedcluster.core.streams import stream
 from fedcluster.errors import InputError
 from fedcluster.kernels import nearest
 from fedcluster.kernels.iteration import kmeans_runs, lloyd
-from fedcluster.metrics import Inertia
-from fedcluster.metrics.moments import Means, Squares
-from fedcluster.preprocessing.columns import NumericColumn
-from fedcluster.preprocessing.moments import Histogram, Missing
-from fedcluster.preprocessing.transform import Preprocessor
+from fedcluster.options.choices import is_step
+from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.recipes.specifications import Fit
 
 Exchange = list[tuple[Task, Answers]]
@@ -257,7 +253,7 @@ def _with_misfits(
     # Number of values of all centres up to which descriptions are compared; more take as long as a
     # fit.
     few = result.state.centers.size <= 2048
-    if listener.described is None or not few or not isinstance(result.algorithm, Lloyd | FFCM):
+    if listener.described is None or not few or not is_step(result.algorithm, "Lloyd", "FFCM"):
         return list(found)
     task, answers = listener.described
     d, told = result.state.centers.shape[1], {}
@@ -382,7 +378,7 @@ def _nearest_places(centers: Floats, to: Floats) -> Labels:
 
 
 def _has_errors(task: Task) -> bool:
-    return isinstance(task.step, Lloyd | SphericalKMeans | FFCM)
+    return is_step(task.step, "Lloyd", "SphericalKMeans", "FFCM")
 
 
 def _spread(task: Task, told: Mapping[str, Summary], state: State) -> Floats:
@@ -493,7 +489,7 @@ class Robust:
         InputError
             If the step's answers cannot be compared.
         """
-        combine = next((f for kind, f in COMBINED.items() if isinstance(task.step, kind)), None)
+        combine = next((f for name, f in COMBINED.items() if is_step(task.step, name)), None)
         if combine is None:
             raise InputError(
                 f"robust does not know how to compare sites by {type(task.step).__name__}: fit "
@@ -558,7 +554,7 @@ class Listener:
     def __call__(self, tasks: Sequence[Task], answers: list[Answers]) -> list[Answers]:
         """Return the answers of a round that a plan receives."""
         for task, answer in zip(tasks, answers, strict=True):
-            if isinstance(task.step, SiteSummaries | VarianceTree):
+            if is_step(task.step, "SiteSummaries", "VarianceTree"):
                 self.described = task, answer
         if self.rule is not None:
             pairs = [self.rule.combine(t, a) for t, a in zip(tasks, answers, strict=True)]
@@ -802,13 +798,13 @@ def apart(
     return out
 
 
-COMBINED: Mapping[type, Callable[..., Combined]] = {
-    Lloyd: _clusters,
-    Inertia: _one_line,
-    Means: _columns,
-    Squares: _columns,
-    Missing: _as_they_are,
-    Histogram: _as_they_are,
-    SiteSummaries: _descriptions,
+COMBINED: Mapping[str, Callable[..., Combined]] = {
+    "Lloyd": _clusters,
+    "Inertia": _one_line,
+    "Means": _columns,
+    "Squares": _columns,
+    "Missing": _as_they_are,
+    "Histogram": _as_they_are,
+    "SiteSummaries": _descriptions,
 }
 """The steps whose answers can be compared, and the functions that combine them."""

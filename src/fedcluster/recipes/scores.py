@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from fedcluster.core import Answers, Metric, PlannedStep, State, Step, Summary, Task
-from fedcluster.core.ranges import allowed_of
 from fedcluster.core.streams import stream
+from fedcluster.metrics.clusters import metric_name, shown_value
 from fedcluster.metrics.indices import COLUMNS, METRICS, SCATTER, SHARED, Given, Measurement
-from fedcluster.metrics.objectives import metric_name, shown_value
 from fedcluster.metrics.silhouettes import silhouette_by_chance
-from fedcluster.rounds import Plan
+from fedcluster.rounds import Plan, told
 
 BY_CHANCE = "squared-silhouette-by-chance"
 """Name of the silhouette of rows without clusters."""
@@ -130,9 +129,3 @@ def _questions(given: Given) -> dict[Measurement, Step]:
     """Return the step of each measurement that applies, in the order of their tasks."""
     wanted = [*SHARED, *(index.asks for index in METRICS.values())]
     return {each: step for each in wanted if (step := each.step(given)) is not None}
-
-
-def told(metric: Metric, state: State) -> State:
-    """Return the state for a metric: the clusters, with the memory that it declares."""
-    declared = allowed_of(metric).memory
-    return replace(state, memory={n: a for n, a in state.memory.items() if n in declared})

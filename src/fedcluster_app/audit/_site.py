@@ -34,7 +34,6 @@ from fedcluster.errors import InputError
 from fedcluster.frames.columns import chosen_columns, columns_of
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing.columns import NumericColumn
-from fedcluster.preprocessing.moments import Covariance, Histogram, Missing
 from fedcluster.preprocessing.transform import Preprocessor
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy.disclosure import Disclosure, SiteRules
@@ -316,8 +315,7 @@ class Coordinator:
         }
 
 
-PREPARATION = (Histogram, Covariance, Missing)
-STEPS = steps_by_name(f"{step.__module__}.{step.__name__}" for step in PREPARATION)
+STEPS = steps_by_name()
 DECIMALS = 10
 LIMITS = (MinRows(20), MinClusterSize(5))
 

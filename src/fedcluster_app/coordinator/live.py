@@ -20,7 +20,7 @@ from fedcluster.algorithms import FFCM, GaussianMixture
 from fedcluster.algorithms.private import RelativeLloyd
 from fedcluster.engines.wire import STEPS, step_of
 from fedcluster.errors import InputError
-from fedcluster.metrics.objectives import NAMES, REPORTED, objective_name, shown_value
+from fedcluster.metrics.clusters import OBJECTIVES, REPORTED, objective_name, shown_value
 from fedcluster.model.run import Run, damaged, outcome_of, read_run, written_by
 from fedcluster.texts.words import counted, number
 from fedcluster_app.report.html import parts
@@ -168,8 +168,8 @@ def measured_by(step: str) -> str:
     kind: Any = step_of(STEPS[step]) if step in STEPS else None
     if kind in (FFCM, GaussianMixture):
         kind = kind()  # their objective depends on their parameters
-    if kind in NAMES or not hasattr(kind, "objective"):
-        return NAMES.get(kind, REPORTED)
+    if step in OBJECTIVES or not hasattr(kind, "objective"):
+        return OBJECTIVES.get(step, REPORTED)
     return objective_name(kind, noisy=kind is RelativeLloyd)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from fedcluster.core.files import json_text, plain
 from fedcluster.jobs import JobReport, model_name, model_of, procedure_of, tried
-from fedcluster.metrics.objectives import MEANINGS
+from fedcluster.metrics.clusters import MEANINGS
 from fedcluster.model.file import Model
 from fedcluster.model.run import Run
 from fedcluster.recipes.robust import plain as plain_influence

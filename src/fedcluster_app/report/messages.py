@@ -14,8 +14,8 @@ from fedcluster.core import Limit
 from fedcluster.errors import listed
 from fedcluster.jobs.release import STEP
 from fedcluster.metrics import METRICS
+from fedcluster.metrics.clusters import LOG_LIKELIHOOD, MEANINGS, shown_value
 from fedcluster.metrics.indices import CHOOSING
-from fedcluster.metrics.objectives import LOG_LIKELIHOOD, MEANINGS, shown_value
 from fedcluster.model import Model
 from fedcluster.model.run import read_run
 from fedcluster.privacy.limits import is_rounded

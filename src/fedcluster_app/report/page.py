@@ -19,8 +19,8 @@ from markupsafe import Markup
 from fedcluster.core import Limit
 from fedcluster.core.files import atomic_write
 from fedcluster.errors import InputError
+from fedcluster.metrics.clusters import MEANINGS, round_name, shown_value
 from fedcluster.metrics.indices import CHOOSING
-from fedcluster.metrics.objectives import MEANINGS, round_name, shown_value
 from fedcluster.model.run import NOTHING, Run, damaged, day_of, finite
 from fedcluster.texts.words import counted, number, percent, shown
 from fedcluster_app.report import _sections as sections

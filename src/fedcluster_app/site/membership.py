@@ -30,7 +30,6 @@ from fedcluster.engines.wire import (
 from fedcluster.errors import InputError
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.options.refusals import refused
-from fedcluster.preprocessing.fitting import STEPS as PREPARATION
 from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.texts.untrusted import first_not_plain, printable
 from fedcluster_app.records import record
@@ -546,7 +545,7 @@ def site_secure(site: SiteFile, membership: Membership) -> SecureSite | None:
 def membership_steps(site: SiteFile, membership: Membership) -> Steps:
     """Return the steps that a site knows, by name."""
     try:
-        steps = steps_by_name([*PREPARATION, *membership.steps])
+        steps = steps_by_name(membership.steps)
     except WireError as error:
         raise InputError(f"{site.path}: [federation], steps: {error}") from error
     if unknown := {*site.policy.steps, *site.policy.denied} - steps.keys():

@@ -25,9 +25,9 @@ from typing import Any, Unpack
 import numpy as np
 
 from fedcluster.core import Answers, Engine, Floats, Introduction, PlannedStep, SiteInfo, Task
+from fedcluster.core.engine import WrappedEngine
 from fedcluster.core.files import atomic_write
 from fedcluster.engines import wire
-from fedcluster.engines.wrapped import WrappedEngine
 from fedcluster.errors import InputError, SiteError
 
 FORMAT = {"format": "fedcluster-exchange", "format_version": 1}

@@ -17,9 +17,8 @@ from fedcluster.engines.wire import (
     steps_by_name,
     unpack,
 )
-from fedcluster.preprocessing.fitting import STEPS as PREPARATION
 
-STEPS = steps_by_name(PREPARATION)
+STEPS = steps_by_name()
 KINDS = ("site_facts", "row_summaries", "column_sums", "cluster_sums", "cluster_scores", "profiles")
 """The partial functions."""
 
