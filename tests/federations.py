@@ -22,8 +22,8 @@ from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
 from fedcluster.jobs import Fit, drawn, plan_of
 from fedcluster.preprocessing import Preprocessor
+from fedcluster.preprocessing.agreement import agree
 from fedcluster.preprocessing.fitting import fit as fit_preprocessor
-from fedcluster.preprocessing.spec import agree
 from fedcluster.privacy import Groups
 from fedcluster.rounds import run_plan, with_preprocessing
 from fedcluster_app.coordinator.folder import create

@@ -18,8 +18,8 @@ from fedcluster.engines.client import Client
 from fedcluster.errors import SiteError
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.preprocessing.agreement import agree
 from fedcluster.preprocessing.fitting import fit as fit_preprocessor
-from fedcluster.preprocessing.spec import agree
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes import clustering
 from fedcluster.recipes.specifications import fit_of

@@ -19,8 +19,8 @@ from fedcluster.errors import SiteError
 from fedcluster.jobs import Job, SelectK, execute, fit_of
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.preprocessing.agreement import agree
 from fedcluster.preprocessing.fitting import fit
-from fedcluster.preprocessing.spec import agree
 from fedcluster.rounds import run_plan
 from fedcluster.texts.untrusted import first_not_plain, is_plain, printable
 from fedcluster_app.wire.remote import RemoteEngine

@@ -27,6 +27,7 @@ from fedcluster.preprocessing import (
     Preprocessor,
     fitting,
 )
+from fedcluster.preprocessing.agreement import agree
 from fedcluster.preprocessing.fitting import first_look, fit
 from fedcluster.preprocessing.moments import (
     ColumnMoments,
@@ -37,7 +38,7 @@ from fedcluster.preprocessing.moments import (
     principal,
     quantiles,
 )
-from fedcluster.preprocessing.spec import FitReport, agree, in_words, noticed_in_words
+from fedcluster.preprocessing.spec import FitReport, in_words, noticed_in_words
 from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.rounds import run_plan
 from fedcluster_app.wire.remote import RemoteEngine

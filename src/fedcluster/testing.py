@@ -66,8 +66,8 @@ from fedcluster.errors import HeldBackError
 from fedcluster.metrics import Inertia
 from fedcluster.model.assignment import Assignment
 from fedcluster.preprocessing import Preparation
-from fedcluster.preprocessing.own import frozen, own_to_plain
-from fedcluster.preprocessing.own import preparation as checked_preparation
+from fedcluster.preprocessing.transform import frozen, own_to_plain
+from fedcluster.preprocessing.transform import preparation as checked_preparation
 from fedcluster.recipes.fit import canonical
 from fedcluster.rounds import run_plan
 

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_array, check_random_state
 
+from fedcluster import preprocessing
 from fedcluster.core import Algorithm, Data, Engine, Labels, Rows, RowStream, check_step
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.batched import Batch, Stacked
@@ -70,11 +71,9 @@ from fedcluster.options.choices import (
     Scale,
 )
 from fedcluster.options.refusals import refused
-from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.preprocessing.features import no_features
-from fedcluster.preprocessing.own import preparation
-from fedcluster.preprocessing.screening import Screening, screened
+from fedcluster.preprocessing import FitReport, PreprocessingSpec
 from fedcluster.preprocessing.spec import MOST_CATEGORIES
+from fedcluster.preprocessing.transform import preparation
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.recipes.specifications import WORDS, Rule, in_python
@@ -298,20 +297,20 @@ def _as_read(
     return replace(prepare, dates=roles.in_known_orders().dates)
 
 
-def screened_rows(data: dict[str, Data], prepare: Any) -> tuple[dict[str, Data], Screening]:
+def screened_rows(data: dict[str, Data], prepare: Any) -> tuple[dict[str, Data], FitReport]:
     """Return the rows without columns that are not measurements, and notes on all columns.
 
     Only ``prepare="auto"`` leaves columns out; otherwise there are warnings.
     """
     spec = wanted(prepare)
     if spec is None or not all(rows.columns for rows in data.values()):
-        return data, Screening()
+        return data, FitReport()
     chosen = spec.columns is not None
     summaries = {site: SourceSummary.from_data(rows) for site, rows in data.items()}
-    found = screened(summaries, spec.named, spec.dates, spec.bounds)
+    found = preprocessing.screened(summaries, spec.named, spec.dates, spec.bounds)
     left_out = {} if chosen else found.left_out
     kept = {site: _without(rows, left_out) for site, rows in data.items()}
-    doubts = (*found.warnings, *no_features(kept, chosen=chosen))
+    doubts = (*found.warnings, *preprocessing.no_features(kept, chosen=chosen))
     if prepare == "auto":
         return kept, replace(found, warnings=doubts)
     used = [f"clustered by {name!r}, too: {why}" for name, why in left_out.items()]
@@ -663,11 +662,11 @@ class Federated(Fitted):
 
     def _in_process(
         self, X: Any, sites: Any, sample_weight: Any, groups: Any
-    ) -> tuple[LocalEngine, Fit, NDArray[np.intp], Screening]:
+    ) -> tuple[LocalEngine, Fit, NDArray[np.intp], FitReport]:
         """Return an engine for the sites, the job, each row's place in X, and what was decided."""
         self._check_dense(X)
         roles, protection = roles_for(wanted(self.prepare)), self._protection()
-        found = Screening()
+        found = FitReport()
         as_is = protection is None and not roles.raw and sample_weight is None and groups is None
         if as_is and (table := _stacked(X, sites)) is not None:
             self.__dict__.pop("feature_names_in_", None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from fedcluster import recipes
+from fedcluster import preprocessing, recipes
 from fedcluster.core import Filter, Labels, PlannedStep, Result, SiteInfo, State
 from fedcluster.errors import InputError
 from fedcluster.jobs._procedure import Found, JobReport, Procedure, Stage, clustering_of, drawn
@@ -28,8 +28,7 @@ from fedcluster.model.file import Model, plain_parameters, state_fields
 from fedcluster.options.choices import is_step
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing.moments import Covariance, Missing
-from fedcluster.preprocessing.spec import Schema, for_metric
+from fedcluster.preprocessing.spec import for_metric
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes.combinations import check, check_steps, check_weights
 from fedcluster.recipes.fit import algorithm_of, clustering, clustering_steps, start_step
@@ -58,6 +57,7 @@ OF_MIXTURES = {"model", "covariance_type", "reg_covar", "noise"}
 
 if TYPE_CHECKING:
     from fedcluster.model.stability import Stability
+    from fedcluster.preprocessing.agreement import Schema
 
 bootstrap = LazyModule("fedcluster.recipes.bootstrap")
 profiling = LazyModule("fedcluster.recipes.profiling")
@@ -116,8 +116,8 @@ class Clustering(Procedure):
         fit, ks = self.fit, tried(self.fit.n_clusters)
         k = 1 if self.auto else max(ks or (fit.n_clusters,))
         if fit.prepare is not None:
-            yield Missing
-            yield from [Covariance] if fit.prepare.pca else []
+            yield preprocessing.Missing
+            yield from [preprocessing.Covariance] if fit.prepare.pca else []
         if ks is not None and self._by_likelihood:
             yield from sweep.JUDGING
         elif ks is not None:

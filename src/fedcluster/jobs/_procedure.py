@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from numpy.random import RandomState
 
+from fedcluster import preprocessing as prepared
 from fedcluster.core import (
     Column,
     Engine,
@@ -26,9 +27,7 @@ from fedcluster.jobs.doubts import inertia_error
 from fedcluster.lazy import LazyModule
 from fedcluster.metrics.clusters import objective_name
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing.fitting import Fitted, first_look, n_columns_out
-from fedcluster.preprocessing.fitting import fit as fit_preprocessor
-from fedcluster.preprocessing.spec import Schema, agree, in_words, odd_sites
+from fedcluster.preprocessing.spec import in_words
 from fedcluster.privacy.limits import must_round
 from fedcluster.recipes.robust import Influence, Listener, robust_rule, with_account
 from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
@@ -38,6 +37,8 @@ if TYPE_CHECKING:
     from fedcluster.model.crossing import Crossing
     from fedcluster.model.profiles import Profiles
     from fedcluster.model.stability import Stability
+    from fedcluster.preprocessing.agreement import Schema
+    from fedcluster.preprocessing.fitting import Fitted
     from fedcluster.privacy import PrivacySpent
 
 release = LazyModule("fedcluster.jobs.release")
@@ -322,26 +323,27 @@ class Procedure(ABC):
         if not isinstance(how, PreprocessingSpec):
             return engine, None
         described, doubts = _described(how, engine, steps), []
-        odd, reason = odd_sites(described, how)
+        odd, reason = prepared.odd_sites(described, how)
         if odd:
             if len(described) - len(odd) < (enough or len(described)):
-                agree(described, how.columns)  # names all differences in columns that were chosen
+                # names all differences in columns that were chosen
+                prepared.agree(described, how.columns)
                 raise InputError(reason)
             described = {name: each for name, each in described.items() if name not in odd}
             doubts = [f"left out of the run: {listed(list(odd))}; {reason}"]
             engine = WithoutSites(engine, odd)
-        schema = agree(described, how.columns)
+        schema = prepared.agree(described, how.columns)
         schema = replace(schema, warnings=(*doubts, *schema.warnings))
         self.check_schema(schema)
-        if (width := n_columns_out(how, schema)) is not None:
+        if (width := prepared.n_columns_out(how, schema)) is not None:
             self.check_width(width)
-        return engine, fit_preprocessor(how, schema)
+        return engine, prepared.fit(how, schema)
 
 
 def fitted_preprocessing(how: PreprocessingSpec, engine: Engine) -> Fitted:
     """Return the preprocessing alone, fitted as for a job."""
-    schema = agree(_described(how, engine, ()), how.columns)
-    fitted: Fitted = run_plan(fit_preprocessor(how, schema), engine).value
+    schema = prepared.agree(_described(how, engine, ()), how.columns)
+    fitted: Fitted = run_plan(prepared.fit(how, schema), engine).value
     return fitted
 
 
@@ -351,7 +353,7 @@ def _described(
     """Return the columns as the sites describe them."""
     asked: Introduction = {"columns": True, "texts": how.named, "steps": steps}
     if not (how.bounds or how.log or how.dates):  # else the first look is at changed values
-        asked["look"] = first_look
+        asked["look"] = prepared.first_look
     sites = engine.introduce(**asked)
     return {site.name: site.columns for site in sites if site.answered}
 

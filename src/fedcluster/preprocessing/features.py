@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,7 +12,9 @@ from numpy.typing import NDArray
 from fedcluster.core import Data, Floats
 from fedcluster.errors import listed
 from fedcluster.frames.columns import columns_of, quoted, words_of
-from fedcluster.preprocessing.units import Moments
+
+if TYPE_CHECKING:
+    from fedcluster.preprocessing.units import Moments
 
 TARGETS = {
     "target", "label", "labels", "class", "species", "diagnosis", "outcome", "cluster", "clusters",

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from fedcluster.core import Answers, Column, Floats, State, Task
 from fedcluster.errors import InputError
 from fedcluster.metrics.moments import Squares
+from fedcluster.preprocessing.agreement import Schema
 from fedcluster.preprocessing.columns import AnyColumn, Category, NumericColumn
 from fedcluster.preprocessing.features import constant_warnings, named_targets
 from fedcluster.preprocessing.moments import (
@@ -21,9 +22,8 @@ from fedcluster.preprocessing.moments import (
     principal,
     quantiles,
 )
-from fedcluster.preprocessing.own import preparation
-from fedcluster.preprocessing.spec import MOST_CATEGORIES, FitReport, PreprocessingSpec, Schema
-from fedcluster.preprocessing.transform import Preprocessor
+from fedcluster.preprocessing.spec import MOST_CATEGORIES, FitReport, PreprocessingSpec
+from fedcluster.preprocessing.transform import Preprocessor, preparation
 from fedcluster.preprocessing.units import Moments, site_moments, unit_warnings
 from fedcluster.rounds import Plan, with_preprocessing
 

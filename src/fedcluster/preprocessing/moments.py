@@ -16,10 +16,10 @@ and the search begins there. It ends before the counts become small.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -27,7 +27,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedcluster.core import Answers, Data, Floats, State, Summary, Task
 from fedcluster.core.ranges import (
-    LARGEST,
     NO_CENTERS,
     ONE_CENTER,
     Allowed,
@@ -39,6 +38,7 @@ from fedcluster.core.ranges import (
 from fedcluster.core.streams import stream
 from fedcluster.errors import HeldBackError, InputError
 from fedcluster.metrics.moments import Means, Squares
+from fedcluster.preprocessing.transform import Principal as Principal
 
 if TYPE_CHECKING:  # to load a model takes no compiler, which engines load
     from fedcluster.rounds import Plan
@@ -210,73 +210,6 @@ class Covariance:
         if (within := data.within) is not None:
             sums += np.diag(within) if basis is None else within[:, None] * basis
         return Summary(sums, np.full(d, float(weight.sum())), np.full(d, float(len(X))))
-
-
-@dataclass(frozen=True, slots=True)
-class Principal:
-    """First q principal components of d prepared columns.
-
-    Parameters
-    ----------
-    mean : tuple of float
-        The means (d,), which are subtracted first.
-    components : tuple of tuple of float
-        Orthonormal components (q, d), by decreasing variance.
-    variances : tuple of float
-        The variances (q,) along the components.
-    """
-
-    mean: tuple[float, ...]
-    components: tuple[tuple[float, ...], ...]
-    variances: tuple[float, ...]
-
-    def names(self, _names: Sequence[str]) -> tuple[str, ...]:
-        """Return the names of the components."""
-        return tuple(f"pc{i}" for i in range(len(self.components)))
-
-    def apply(self, X: Floats) -> Floats:
-        """Return the coordinates (n, q) of rows (n, d) along the components."""
-        along: Floats = (X - np.array(self.mean)) @ np.array(self.components).T
-        return along
-
-    def invert(self, X: Floats) -> Floats:
-        """Return rows in the d columns from coordinates (n, q)."""
-        back: Floats = X @ np.array(self.components) + np.array(self.mean)
-        return back
-
-    def check(self, width: int) -> None:
-        """Check that the components are orthonormal directions in ``width`` columns.
-
-        Raises
-        ------
-        ValueError
-            If they are not.
-        """
-        components, mean = np.array(self.components), np.array(self.mean)
-        if components.ndim != 2 or components.shape[1] != width or len(components) > width:
-            raise ValueError("principal components must be of as many columns as there are")
-        if not (np.abs(mean) <= LARGEST).all() or not (np.abs(self.variances) <= LARGEST**2).all():
-            raise ValueError("means and variances of principal components must be finite")
-        with np.errstate(all="ignore"):
-            apart = np.abs(components @ components.T - np.eye(len(components)))
-        # Largest deviation of the components' products from 0 and 1 for orthonormality.
-        if not (apart <= 1e-6).all():
-            raise ValueError("principal components must be orthonormal")
-
-    @classmethod
-    def from_plain(cls, content: Mapping[str, Any]) -> Self:
-        """Return principal components from JSON, after checking their shapes.
-
-        Raises
-        ------
-        ValueError, LookupError, TypeError
-            If the content has another form.
-        """
-        mean, variances = (tuple(map(float, content[key])) for key in ("mean", "variances"))
-        components = tuple(tuple(map(float, line)) for line in content["components"])
-        if len(components) != len(variances) or any(len(line) != len(mean) for line in components):
-            raise ValueError("the principal components have not all the same length")
-        return cls(mean, components, variances)
 
 
 def principal(

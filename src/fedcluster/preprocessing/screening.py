@@ -6,13 +6,13 @@ It uses samples of the rows at their sites; see `SourceSummary`.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from fedcluster.errors import listed
 from fedcluster.frames.columns import NumberSample, SourceSummary, quoted, words_of
-from fedcluster.preprocessing.spec import some_of
+from fedcluster.preprocessing.spec import FitReport, some_of
 from fedcluster.texts.words import setting
 
 KEYS = (
@@ -54,25 +54,6 @@ class ScreenThresholds:
 SCREENED = ScreenThresholds()
 
 
-@dataclass(frozen=True, slots=True)
-class Screening:
-    """Findings about columns from the samples of all sites.
-
-    Parameters
-    ----------
-    left_out : mapping of str to str
-        Columns that are left out unless the user names them, each with the reason.
-    notes : tuple of str
-        Sentences on used columns that may be codes or keys.
-    warnings : tuple of str
-        Warnings of values that look like placeholders or errors, by site and column.
-    """
-
-    left_out: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-
 _Samples = Mapping[str, NumberSample]
 """The samples of one column by site."""
 
@@ -83,7 +64,7 @@ def screened(
     made: Collection[str] = (),
     bounds: Mapping[str, tuple[float, float]] | None = None,
     at: ScreenThresholds = SCREENED,
-) -> Screening:
+) -> FitReport:
     """Return what to leave out, ask about and warn of in numeric columns.
 
     Parameters
@@ -129,7 +110,7 @@ def screened(
         )
     ]
     notes = _notes({name: each for name, each in used.items() if name in given}, at)
-    return Screening(left_out, tuple(notes), tuple(warnings))
+    return FitReport(left_out=left_out, notes=tuple(notes), warnings=tuple(warnings))
 
 
 # Names and keys

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Self
+from dataclasses import asdict, dataclass, is_dataclass, replace
+from typing import Any, Protocol, Self
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Describe, Floats, Grouped, Rows, on_grid
-from fedcluster.core.ranges import EVERYTHING, Box, turned
+from fedcluster.core.ranges import EVERYTHING, LARGEST, Box, turned
 from fedcluster.errors import InputError, PolicyError
 from fedcluster.frames.columns import HELD, columns_of, kind_refused
+from fedcluster.options.choices import PARTS, PREPARATIONS
+from fedcluster.options.choices import made as made_by_name
 from fedcluster.preprocessing.columns import (
     LARGEST_SCALE,
     AnyColumn,
@@ -23,8 +26,158 @@ from fedcluster.preprocessing.columns import (
     column_to_plain,
     one_of,
 )
-from fedcluster.preprocessing.moments import Principal
-from fedcluster.preprocessing.own import Preparation, own_from_plain, own_to_plain
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """First q principal components of d prepared columns.
+
+    Parameters
+    ----------
+    mean : tuple of float
+        The means (d,), which are subtracted first.
+    components : tuple of tuple of float
+        Orthonormal components (q, d), by decreasing variance.
+    variances : tuple of float
+        The variances (q,) along the components.
+    """
+
+    mean: tuple[float, ...]
+    components: tuple[tuple[float, ...], ...]
+    variances: tuple[float, ...]
+
+    def names(self, _names: Sequence[str]) -> tuple[str, ...]:
+        """Return the names of the components."""
+        return tuple(f"pc{i}" for i in range(len(self.components)))
+
+    def apply(self, X: Floats) -> Floats:
+        """Return the coordinates (n, q) of rows (n, d) along the components."""
+        along: Floats = (X - np.array(self.mean)) @ np.array(self.components).T
+        return along
+
+    def invert(self, X: Floats) -> Floats:
+        """Return rows in the d columns from coordinates (n, q)."""
+        back: Floats = X @ np.array(self.components) + np.array(self.mean)
+        return back
+
+    def check(self, width: int) -> None:
+        """Check that the components are orthonormal directions in ``width`` columns.
+
+        Raises
+        ------
+        ValueError
+            If they are not.
+        """
+        components, mean = np.array(self.components), np.array(self.mean)
+        if components.ndim != 2 or components.shape[1] != width or len(components) > width:
+            raise ValueError("principal components must be of as many columns as there are")
+        if not (np.abs(mean) <= LARGEST).all() or not (np.abs(self.variances) <= LARGEST**2).all():
+            raise ValueError("means and variances of principal components must be finite")
+        with np.errstate(all="ignore"):
+            apart = np.abs(components @ components.T - np.eye(len(components)))
+        # Largest deviation of the components' products from 0 and 1 for orthonormality.
+        if not (apart <= 1e-6).all():
+            raise ValueError("principal components must be orthonormal")
+
+    @classmethod
+    def from_plain(cls, content: Mapping[str, Any]) -> Self:
+        """Return principal components from JSON, after checking their shapes.
+
+        Raises
+        ------
+        ValueError, LookupError, TypeError
+            If the content has another form.
+        """
+        mean, variances = (tuple(map(float, content[key])) for key in ("mean", "variances"))
+        components = tuple(tuple(map(float, line)) for line in content["components"])
+        if len(components) != len(variances) or any(len(line) != len(mean) for line in components):
+            raise ValueError("the principal components have not all the same length")
+        return cls(mean, components, variances)
+
+
+# Users' own preparations: what is done to rows after everything in a `PreprocessingSpec`
+
+
+class Preparation(Protocol):
+    """A user's own map of rows, for ``prepare=``: a frozen dataclass of numbers and tuples.
+
+    Each row is mapped independently, in the same way at every site. A preparation that has to be
+    fitted also has a method ``fit(names)``: a plan that asks the sites and returns the fitted
+    preparation.
+    """
+
+    def names(self, names: Sequence[str]) -> Sequence[str]:
+        """Return the names of the q prepared columns, given those of the d raw ones."""
+
+    def apply(self, X: Floats) -> Floats:
+        """Return prepared rows (n, q) of rows (n, d)."""
+
+    def invert(self, X: Floats) -> Floats:
+        """Return rows (n, d) in the units of the columns from prepared rows (n, q)."""
+
+    def check(self, width: int) -> None:
+        """Raise ValueError if rows with ``width`` columns cannot be mapped by these parameters.
+
+        A site calls this before it reads any row, because the parameters come from the coordinator.
+        """
+
+
+def preparation(given: Any) -> Preparation:
+    """Return a user's own preparation, imported if it is given by its dotted name.
+
+    Raises
+    ------
+    InputError
+        If it does not exist, or is incomplete.
+    """
+    try:
+        made: Preparation = made_by_name(given) if isinstance(given, str) else given
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise InputError(f"preparation {given!r} cannot be made: {error}") from error
+    lacking = [part for part in PARTS if not callable(getattr(made, part, None))]
+    if lacking or not is_dataclass(made) or isinstance(made, type):
+        what = f"lacks {', '.join(lacking)}" if lacking else "is no instance of a frozen dataclass"
+        raise InputError(f"preparation {made!r} {what}")
+    return made
+
+
+def own_to_plain(own: Any) -> dict[str, Any]:
+    """Return a user's own preparation as JSON-compatible values."""
+    return {"own": type(own).__name__, "fields": asdict(own)}
+
+
+def own_from_plain(content: Mapping[str, Any]) -> Preparation:
+    """Return the preparation from its plain form, if its class is known here.
+
+    Raises
+    ------
+    PolicyError
+        If no loaded plugin defines its class.
+    ValueError, LookupError, TypeError
+        If the content has another form.
+    """
+    name, values = content["own"], content["fields"]
+    if not isinstance(name, str) or name not in PREPARATIONS:
+        raise PolicyError(
+            f"preparation {str(name)[:100]!r} is of no plugin that is loaded here: name its module "
+            "by --plugin, by plugins in a study.toml or site.toml, or in Python by load_plugins"
+        )
+    made: Preparation = PREPARATIONS[name](**{key: frozen(each) for key, each in values.items()})
+    return made
+
+
+def frozen(value: Any) -> Any:
+    """Return a JSON value with tuples in place of lists; numbers must be finite."""
+    if isinstance(value, list | tuple):
+        return tuple(map(frozen, value))
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("numbers of a preparation must be finite")
+    if value is not None and not isinstance(value, str | int | float | bool):
+        raise TypeError("a preparation has numbers, texts and lists of them")
+    return value
+
+
+# All of it
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,9 +54,10 @@ from fedcluster.model import Model
 from fedcluster.model.run import Run
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.preprocessing.agreement import columns_apart
 from fedcluster.preprocessing.features import no_features
-from fedcluster.preprocessing.screening import Screening, screened
-from fedcluster.preprocessing.spec import MOST_CATEGORIES, columns_apart
+from fedcluster.preprocessing.screening import screened
+from fedcluster.preprocessing.spec import MOST_CATEGORIES, FitReport
 from fedcluster.privacy import Groups
 from fedcluster.texts.words import dotted
 from fedcluster_app.cli._options import FileOptions, JoinOptions, ValueOptions
@@ -143,7 +144,7 @@ def read(
         tables = _read(files, options, roles, doing)
         dates = dict(roles.in_known_orders().dates)  # as rows that come later are read
     names: dict[str, str] = {}
-    screening = Screening()
+    screening = FitReport()
     summaries: dict[str, SourceSummary] = {}
     if prepare is not None:
         summaries = {
@@ -701,7 +702,7 @@ def screen(
     apart: Mapping[str, str] | None = None,
     *,
     chosen: bool,
-) -> tuple[dict[str, SiteRows], Screening]:
+) -> tuple[dict[str, SiteRows], FitReport]:
     """Return the rows without columns that are not measurements, and notes on all columns.
 
     Parameters
@@ -737,7 +738,7 @@ def screen(
     if chosen:
         return dict(tables), replace(screening, left_out={}, notes=())
     if any(table.limits is not None for table in tables.values()):
-        return dict(tables), Screening(warnings=screening.warnings)
+        return dict(tables), FitReport(warnings=screening.warnings)
     return rest, replace(screening, left_out=left_out, notes=(*_written(tables), *screening.notes))
 
 
