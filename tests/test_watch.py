@@ -1,8 +1,7 @@
 """A run that is followed: what is noted, what is said of it, and who can read it."""
 
-import http.client
 import json
-import threading
+import stat
 import time
 
 import numpy as np
@@ -20,16 +19,16 @@ from fedcluster.rounds import run
 from fedcluster_app.cli import app
 from fedcluster_app.coordinator.live import (
     MIXTURE,
+    PAGE,
     Progress,
-    Server,
-    Watched,
     followed,
     read_progress,
+    write_live,
 )
 from fedcluster_app.wire.recorder import PROGRESS, WatchedEngine, note
 from fedcluster_app.wire.remote import Refusal
 
-LIVE = " data-live>"
+LIVE = 'http-equiv="refresh"'
 """What the contents of a page have that asks for itself again."""
 ROWS = {"north": [0.0, 1.0, 3.0], "south": [8.0, 9.0, 5.0]}
 
@@ -58,24 +57,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.fixture
-def server(folder):
-    with Server(Watched(folder, clock=lambda: 100.0)) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
-
-
-def get(server, path, host=None):
-    """The status and the text of a page, asked for by some name of the machine."""
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
-    connection.request("GET", path, headers={} if host is None else {"Host": host})
-    answer = connection.getresponse()
-    told = answer.status, answer.read().decode()
-    connection.close()
-    return told
+def shown(folder):
+    """The page about a run, and whether it goes on."""
+    goes_on = write_live(folder, 100.0)
+    return goes_on, (folder / PAGE).read_text()
 
 
 def test_a_watched_run_is_the_run_and_its_events_are_its_history(tmp_path):
@@ -119,7 +104,9 @@ def test_a_round_that_failed_is_noted_with_who_did_not_answer(tmp_path):
     failures = [(each.get("round"), each["failed"]) for each in events.events if "failed" in each]
     assert failures == [(1, {"south": "not connected"}), (None, {})]
     assert events.ended == {}
-    assert set(events.statuses().values()) == {"asked"}
+    assert set(Progress(events.events, events.began[0]["at"]).statuses().values()) == {
+        "asked 0 s ago"
+    }
 
 
 def test_what_each_site_does_is_said():
@@ -128,25 +115,15 @@ def test_what_each_site_does_is_said():
         *(began(2, 2.0), ended(2, 4.0, "bc")),
         *(began(3, 4.0), {"heard": "a", "at": 5.0}),
     ]
-    assert Progress(events, 5.0).statuses() == {"a": "answered", "b": "asked", "c": "asked"}
-    assert Progress(events, 14.0).statuses()["b"] == "late, asked 10 s ago"
-    between = Progress(events[:4], 5.0).statuses()
-    assert between == {
-        "a": "answered", "b": "missed the last round: silent", "c": "gone: silent"
+    assert Progress(events, 14.0).statuses() == {
+        "a": "answered", "b": "asked 10 s ago", "c": "asked 10 s ago"
     }  # fmt: skip
+    between = Progress(events[:4], 5.0).statuses()
+    missed = "missed the last round: silent"
+    assert between == {"a": "answered", "b": missed, "c": missed}
     sampled = Progress([*events[:4], began(3, 4.0, asked=("a",))], 5.0).statuses()
-    assert sampled["c"] == "gone: silent"
-
-
-def test_time_left_is_that_of_shifts_that_fall_alike():
-    halves = [began(n, 10.0 * n, shift=0.5**n) for n in range(1, 7)]
-    events = [event for b in halves for event in (b, ended(b["round"], b["at"] + 10.0))]
-    # from 2^-6 to a thousandth of 2^-1: five halvings and some; six rounds of 10 s
-    said = "about 50 s, if centres come to rest as they do now"
-    assert Progress(events, 0.0).left() == said
-    assert Progress(events[:4], 0.0).left() == ""
-    rising = [began(n, 1.0 * n, shift=2.0**n) for n in range(1, 7)]
-    assert Progress([*rising, ended(1, 2.0)], 0.0).left() == ""
+    assert sampled == {"a": "asked 1 s ago", "b": missed, "c": missed}
+    assert Progress(events[:1], 5.0).statuses()["a"] == "asked 5 s ago"
 
 
 def test_a_line_that_is_being_written_is_left_for_later(folder):
@@ -156,15 +133,15 @@ def test_a_line_that_is_being_written_is_left_for_later(folder):
     assert [event["heard"] for event in read_progress(folder, 0.0).events] == ["a"]
 
 
-def test_the_page_says_where_the_run_is(server, folder):
-    assert "Waiting for the sites." in get(server, f"/{server.key}/")[1]
+def test_the_page_says_where_the_run_is(folder):
+    assert "Waiting for the sites." in shown(folder)[1]
     lines = [began(1, 98.0), ended(1, 99.0, "c"), began(2, 99.0, inertia=12.5, shift=0.25)]
     (folder / PROGRESS).write_text("".join(json.dumps(each) + "\n" for each in lines))
-    status, text = get(server, f"/{server.key}/")
-    assert status == 200
-    for said in ("2: Lloyd", "12.5", "0 of 3", "silent (1 round)"):
+    goes_on, text = shown(folder)
+    for said in ("2: Lloyd", "12.5", "0 of 3", "silent (1 round)", LIVE):
         assert said in text
-    assert LIVE in text
+    assert goes_on
+    assert stat.S_IMODE((folder / PAGE).stat().st_mode) == 0o600
 
 
 def test_a_step_of_mixtures_is_measured_by_its_likelihood():
@@ -180,33 +157,21 @@ def test_what_is_known_when_a_round_begins_is_of_the_round_before() -> None:
     assert [(each["round"], each["inertia"]) for each in done] == [(1, 9.0), (2, 8.0)]
 
 
-def test_a_run_that_failed_says_why_and_one_that_ended_is_its_report(server, folder):
+def test_a_run_that_failed_says_why_and_one_that_ended_is_its_report(folder):
     (folder / "outcome.json").write_text('{"done": false, "error": "<b>west is silent"}')
-    assert "The run has ended: &lt;b&gt;west is silent." in get(server, f"/{server.key}/")[1]
+    goes_on, text = shown(folder)
+    assert "The run has ended: &lt;b&gt;west is silent." in text
+    assert (goes_on, LIVE in text) == (False, False)
     out = folder / "out"
     out.mkdir()
     for name in ("model", "history"):
         content = {"format": f"fedcluster-{name}", **getattr(made(), name)}
         (out / f"{name}.json").write_text(json.dumps(content))
     (folder / "outcome.json").write_text(json.dumps({"done": True, "out": str(out)}))
-    text = get(server, f"/{server.key}/")[1]
+    ran = CliRunner().invoke(app, ["watch", str(folder)])
+    assert (ran.exit_code, "Ended." in ran.output) == (0, True), ran.output
+    text = (folder / PAGE).read_text()
     assert ("How sure?" in text, LIVE in text) == (True, False)
-
-
-def test_only_who_knows_the_address_reads_the_page(server):
-    assert server.server_address[0] == "127.0.0.1"
-    key, port = server.key, server.server_port
-    assert get(server, f"/{key}/", f"localhost:{port}")[0] == 200
-    for path, host in (
-        ("/", None),
-        (f"/{key}/now", None),
-        (f"/{key[:-1]}/", None),
-        (f"/{key}/../job.json", None),
-        (f"/{key}/job.json", None),
-        (f"/{key}/", f"evil.example:{port}"),  # a name that was made to lead to this machine
-        (f"/{key}/", "127.0.0.1"),
-    ):
-        assert get(server, path, host) == (404, "There is nothing here.")
 
 
 @pytest.mark.parametrize(
@@ -223,27 +188,24 @@ def test_what_cannot_be_followed_is_said_in_one_line(tmp_path, files, said):
     assert (ran.exit_code, said in ran.output) == (2, True)
 
 
-def test_before_the_first_run_the_page_waits_for_it(tmp_path):
+def test_the_last_run_of_a_federation_is_followed(tmp_path):
     (tmp_path / "federation.toml").write_text("")
-    assert followed(tmp_path) == tmp_path
-    watched = Watched(tmp_path, clock=lambda: 1.0)
-    assert "has no run yet" in watched.page()
-    assert f"<title>Federation {tmp_path.name}" in watched.page()
-    assert LIVE in watched.page()
+    ran = CliRunner().invoke(app, ["watch", str(tmp_path)])
+    assert (ran.exit_code, "has no run yet" in ran.output) == (2, True)
     for name in ("20260101", "20260102"):
         run = tmp_path / "runs" / name
         run.mkdir(parents=True)
         (run / "job.json").write_text("{}")
     assert followed(tmp_path).name == "20260102"
-    assert "Waiting for the sites." in watched.page()
-    assert "<title>Run 20260101" in watched.page()  # by which the page knows to load anew
 
 
 @pytest.mark.skipif(program() is None, reason="there is no Chromium")
-def test_a_browser_follows_the_run(server, folder, tmp_path):
+def test_a_browser_follows_the_run(folder, tmp_path):
+    write_live(folder, 100.0)
     with browser_page(tmp_path / "profile") as shown:
-        shown.open(server.address)
+        shown.open((folder / PAGE).as_uri())
         (folder / PROGRESS).write_text(json.dumps(began(7, 99.0)) + "\n")
+        write_live(folder, 100.0)
         for _ in range(600):
             if "7: Lloyd" in shown.value("document.querySelector('main').textContent"):
                 break
@@ -251,4 +213,3 @@ def test_a_browser_follows_the_run(server, folder, tmp_path):
         else:
             pytest.fail("the page does not follow the run")
         assert shown.errors == []
-        assert {each.startswith(server.address) for each in shown.requests} == {True}

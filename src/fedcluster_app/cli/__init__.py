@@ -79,7 +79,7 @@ app.command(
     epilog="Example: fedcluster report result",
 )(results.report)
 app.command(
-    short_help="Follow a run of a federation on a live page.",
+    short_help="Follow a run of a federation on a page.",
     epilog="Example: fedcluster watch trial",
 )(results.watch)
 app.command(

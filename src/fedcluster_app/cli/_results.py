@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -343,30 +344,24 @@ def watch(
     folder: Annotated[
         Path,
         cli.argument(
-            "DIR",
-            "Folder of a federation, to follow its last run, or its first once it begins; or "
-            "of a run: DIR/runs/RUN.",
+            "DIR", "Folder of a federation, to follow its last run, or of a run: DIR/runs/RUN."
         ),
     ],
-    port: Annotated[
-        int,
-        cli.option(
-            "PORT", "Port of the page; 0: any free one.", min=0, max=65535, show_default=True
-        ),
-    ] = 0,
 ) -> None:
-    """Follow a run of a federation on a live page, until interrupted.
+    """Follow a run of a federation on a page, until it ends or Ctrl-C.
 
-    The page shows the round, the inertia, the shift of the centres, and which sites answer, are
-    late or gone. When the run ends, it becomes the report. It is served to this machine only, and
-    only to those who know its address.
+    The page, live.html in the folder of the run, is written each second, and a browser reads it
+    again. It shows the round, the inertia, the shift of the centres, and which sites answer or are
+    late. When the run ends, it becomes the report.
     """
     with Screen(as_json=False, quiet=False):
-        from fedcluster_app.coordinator.live import Server, Watched, followed, is_federation
+        from fedcluster_app.coordinator.live import PAGE, followed, write_live
 
         run = followed(folder)
-        with Server(Watched(run), port) as server, until_interrupted():
-            run_name = f"the first run of {run.name}" if is_federation(run) else run.name
-            say(f"Follow {run_name} at {server.address} and end it here with Ctrl-C.")
-            server.serve_forever()
+        goes_on = write_live(run, time.time())
+        say(f"Open {run / PAGE} in a browser; end it here with Ctrl-C.")
+        with until_interrupted():
+            while goes_on:
+                time.sleep(1)
+                goes_on = write_live(run, time.time())
     say("Ended.")

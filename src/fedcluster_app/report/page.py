@@ -420,7 +420,7 @@ def page(
     sections, folded : dict of str to Markup
         The sections, and those that are folded; empty ones are left out.
     live : bool, default=False
-        Whether the page follows a run; it then reloads itself each second.
+        Whether the page follows a run; a browser then reads it again.
     """
     style, script = (
         Markup((TEMPLATES / file).read_text("utf-8")) for file in ("page.css", "page.js")
@@ -431,7 +431,7 @@ def page(
         name=name,
         style=style,
         script=script,
-        policy=_policy(style, script, live=live),
+        policy=_policy(style, script),
         contents=[(key, NAMES[key]) for key in there if key in NAMES],
         sections=list(sections.values()),
         folded=[part for part in folded.values() if part],
@@ -439,7 +439,7 @@ def page(
     )
 
 
-def _policy(style: str, script: str, *, live: bool) -> str:
+def _policy(style: str, script: str) -> str:
     """Return the content security policy: the page may use only its own style and script."""
     hashes = {
         kind: base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
@@ -451,7 +451,6 @@ def _policy(style: str, script: str, *, live: bool) -> str:
         f"script-src 'sha256-{hashes['script']}'",
         "base-uri 'none'",
         "form-action 'none'",
-        *(["connect-src 'self'"] if live else []),
     ]
     return "; ".join(rules)
 

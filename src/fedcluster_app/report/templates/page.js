@@ -77,36 +77,8 @@
     }
   };
 
-  const follow = (main) => {
-    let shown = main.innerHTML;
-    const lost = document.createElement("p");
-    lost.setAttribute("role", "status");
-    main.before(lost);
-    setInterval(async () => {
-      const came = await fetch(location.href, { cache: "no-store" }).catch(() => null);
-      if (!came || !came.ok) {
-        lost.textContent = "fedcluster watch has ended: what stands here is as it was then.";
-        return;
-      }
-      lost.textContent = "";
-      const page = new DOMParser().parseFromString(await came.text(), "text/html");
-      const next = page.querySelector("main");
-      if (!next.hasAttribute("data-live") || page.title !== document.title) {
-        location.reload(); // the run has ended, or the first one has begun
-      } else if (next.innerHTML !== shown) {
-        shown = next.innerHTML;
-        main.replaceChildren(...next.childNodes);
-      }
-    }, 1000);
-  };
-
-  const main = document.querySelector("main[data-live]");
-  if (main) {
-    follow(main);
-  } else {
-    document.querySelectorAll("table.sortable").forEach(sortable);
-    document.querySelectorAll(".controls").forEach(controls);
-    addEventListener("hashchange", unfold);
-    unfold();
-  }
+  document.querySelectorAll("table.sortable").forEach(sortable);
+  document.querySelectorAll(".controls").forEach(controls);
+  addEventListener("hashchange", unfold);
+  unfold();
 })();
