@@ -91,7 +91,7 @@ def test_without_encryption_nobody_else_can_reach_it(address, bind, allowed, tmp
     if allowed:
         create(tmp_path / "f", ["a"], address, **how)
         return
-    with pytest.raises(InputError, match="--insecure is for one machine"):
+    with pytest.raises(InputError, match="insecure is for one machine"):
         create(tmp_path / "f", ["a"], address, **how)
 
 

@@ -188,48 +188,30 @@ def test_no_path_of_a_run_is_that_of_a_folder(federation: Federation) -> None:
     assert Path(there["forgets"]["run"]).resolve() == federation.file("runs", "before")
 
 
-def test_another_address_has_a_certificate_and_says_who_writes_what(
-    federation: Federation,
-) -> None:
-    """Folders of sites that are still here have it; the authority stays, so permits count."""
+def moved(federation: Federation, address: str) -> None:
+    path = federation.file("federation.toml")
+    path.write_text(path.read_text().replace(federation.address, address))
+
+
+def test_another_address_has_a_certificate(federation: Federation) -> None:
+    """The authority stays, so sites need nothing but the address, and permits count."""
     folder, authority = federation.folder, federation.file("certificates/ca.crt").read_bytes()
-    status, said = invoke("federation", "address", folder, "two.example.org:9443")
+    moved(federation, "two.example.org:9443")
+    status, said = invoke("federation", "certificate", folder)
     assert status == 0, said
-    moved = Federation.load(folder)
-    assert (moved.host, moved.port) == ("two.example.org", 9443)
-    names = certificates(moved.file(CERTIFICATE))[0].extensions
+    there = Federation.load(folder)
+    assert (there.host, there.port) == ("two.example.org", 9443)
+    names = certificates(there.file(CERTIFICATE))[0].extensions
     assert "two.example.org" in str(names)
     assert "one.example.org" not in str(names)
-    assert moved.file("certificates/ca.crt").read_bytes() == authority
-    assert 'coordinator = "two.example.org:9443"' in moved.file("sites/south/site.toml").read_text()
-    assert "two.example.org:9443" in moved.file("README.md").read_text()
-    for name in moved.sites:
-        assert f'{name} writes coordinator = "two.example.org:9443" into site.toml' in said
-    last = list(read_log(moved.file("audit.jsonl")))[-1]
-    assert (last["event"], last["address"]) == ("address changed", "two.example.org:9443")
-
-
-@pytest.mark.parametrize(
-    ("key", "said"), [(True, "federation certificate"), (False, "--authority-key")]
-)
-def test_an_address_that_nobody_here_can_vouch_for(
-    federation: Federation, tmp_path: Path, said: str, *, key: bool
-) -> None:
-    """Another authority is asked for it; the key of one's own must be named, or nothing changes."""
-    if key:
-        other = create(tmp_path / "other", ["a"], "x.example.org:1", insecure=False)
-        text = other.file(CERTIFICATE).read_bytes().split(b"-----END CERTIFICATE-----\n")[0]
-        federation.file("certificates/ca.crt").write_bytes(text + b"-----END CERTIFICATE-----\n")
-    federation.file("certificates/ca.key").unlink()
-    status, told = invoke("federation", "address", federation.folder, "two.example.org:9443")
-    assert (status, said in told) == (0 if key else 2, True), told
-    host = "two.example.org" if key else "one.example.org"
-    assert Federation.load(federation.folder).host == host
+    assert there.file("certificates/ca.crt").read_bytes() == authority
+    assert "two.example.org:9443" in there.file("README.md").read_text()
 
 
 def test_an_insecure_federation_stays_on_its_machine(tmp_path: Path) -> None:
-    create(tmp_path / "trial", ["a"], "127.0.0.1:8443", insecure=True)
-    status, said = invoke("federation", "address", tmp_path / "trial", "example.org:8443")
+    federation = create(tmp_path / "trial", ["a"], "127.0.0.1:8443", insecure=True)
+    moved(federation, "127.0.0.1:9443")
+    assert Federation.load(federation.folder).port == 9443
+    moved(Federation.load(federation.folder), "example.org:8443")
+    status, said = invoke("federation", "operator", federation.folder)
     assert (status, "is for one machine" in said) == (2, True), said
-    status, said = invoke("federation", "address", tmp_path / "trial", "127.0.0.1:9443")
-    assert (status, "vouches" in said) == (0, False), said

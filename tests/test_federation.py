@@ -187,7 +187,7 @@ def test_a_federation_reads_what_was_written(folder: Path) -> None:
         (["--sites", "a,"], "site name '': use letters"),
         (
             ["--sites", "a", "--address", "10.0.0.1:8443", "--insecure"],
-            "--insecure is for one",
+            "insecure is for one",
         ),
     ],
 )

@@ -247,7 +247,6 @@ def test_what_either_end_writes_is_for_its_owner_only(
         ("federation", "operator", running.folder, "ada"),
         ("federation", "backup", running.folder, tmp_path / "file", "--passphrase-file", word),
         ("federation", "restore", tmp_path / "file", copy, "--passphrase-file", word),
-        ("federation", "address", copy, "127.0.0.1:9443"),
         ("federation", "new", new, "--sites", "a,b", "--address", "127.0.0.1:9444"),
         ("federation", "add-site", new, "c"),
         ("federation", "rotate-key", new, "a"),

@@ -390,9 +390,6 @@ PublicKey = Annotated[
         "Public key that the site made with site key --new; then no private key travels.",
     ),
 ]
-AuthorityKey = Annotated[
-    Path | None, option("FILE", "Where the key of the authority is kept; by default in the folder.")
-]
 Site = Annotated[str, argument("SITE", "Name of the site.")]
 
 
@@ -497,7 +494,10 @@ def certificate(
     key: Annotated[
         Path | None, option("FILE", "Its private key in PEM; by default the coordinator's own.")
     ] = None,
-    authority_key: AuthorityKey = None,
+    authority_key: Annotated[
+        Path | None,
+        option("FILE", "Where the key of the authority is kept; by default in the folder."),
+    ] = None,
     new_key: Annotated[
         bool, typer.Option("--new-key", help="Also make a new key of the coordinator.")
     ] = False,
@@ -509,12 +509,14 @@ def certificate(
         ),
     ] = False,
 ) -> None:
-    """Write another certificate for the coordinator. Sites need nothing new.
+    """Write another certificate for the coordinator's address. Sites need nothing new.
 
     With a file, use a certificate of your organisation's authority, or of a public one. A
     coordinator that runs uses it within seconds. Only with --new-authority or another --ca do the
     sites get a new file, ca.crt, without which they cannot connect any more. Over FLARE, all kits
     get other certificates, and no option but --new-authority has a meaning.
+
+    For another address, first write it into federation.toml, then end and start the coordinator.
     """
     federation = federation_at(folder)
     from fedcluster.errors import InputError
@@ -553,46 +555,6 @@ def _renew_kits(federation: Federation, *, new_authority: bool) -> datetime:
     old = "do not count any more" if new_authority else "count until they end"
     say(f"Certificates made before {old}.")
     return certificate_end(federation.file(FLARE[0]))
-
-
-@app.command(
-    epilog="Example: fedcluster federation address trial cluster.example.org:9443",
-)
-def address(
-    folder: Folder,
-    new: Annotated[str, argument("HOST:PORT", "Address at which the sites will reach it.")],
-    bind: Annotated[
-        str | None, option("IP", "IP address at which the coordinator listens.")
-    ] = None,
-    authority_key: AuthorityKey = None,
-) -> None:
-    """Give the coordinator another address, with a certificate for it.
-
-    Says what each site and operator has to change. The coordinator uses it from its next start.
-    """
-    federation = federation_at(folder)
-    from fedcluster_app.coordinator import renewal
-
-    by_flare = federation.has_flare
-    if by_flare:
-        needs("nvflare", "flare")
-        from fedcluster_app.transports.flare.coordinator import lead_by_authority, renew_kits
-
-        lead_by_authority(federation)
-    moved, certified = renewal.move(folder, new, bind, authority_key=authority_key)
-    if by_flare:
-        renew_kits(moved)
-    elif not certified:
-        say(f"Another authority vouches for it: ask it for a certificate for {moved.host}, then")
-        say(f"fedcluster federation certificate {folder}.")
-    here = (
-        f"flare start {moved.file('flare', 'server')}" if by_flare else f"federation start {folder}"
-    )
-    say(f"End the coordinator, and start it: fedcluster {here}")
-    for site in moved.sites:
-        kit = f", takes {moved.file('sites', site, 'flare', 'startup')}" if by_flare else ""
-        say(f'{site} writes coordinator = "{moved.address}" into site.toml{kit}, and starts again.')
-    say(f"Operators elsewhere write the new host into operator.toml: {moved.service}.")
 
 
 def _await_notice(federation: Federation) -> None:

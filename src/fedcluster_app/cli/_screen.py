@@ -221,9 +221,9 @@ IN_ORDER_OF_USE = (
     *("kit", "check", "fit", "select-k", "report", "profile", "name", "evaluate"),
     *("predict", "federation", "site", "flare", "watch", "new", "start", "doctor", "show", "run"),
     *("cancel", "reload", "log", "evidence", "permit", "key", "operator", "backup", "restore"),
-    *("prune", "add-site", "remove-site", "rotate-key", "certificate"),
+    *("prune", "add-site", "remove-site", "rotate-key"),
 )
-ADVANCED = (*("warm-up", "audit", "address", "groups", "job"),)
+ADVANCED = ("warm-up", "audit", "certificate", "groups", "job")
 """Commands as help lists them; advanced ones by themselves, and those of neither list last."""
 
 

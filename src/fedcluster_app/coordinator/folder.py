@@ -129,6 +129,11 @@ class Federation:
 
     def __post_init__(self) -> None:
         check_bounds(self.rows, self.ranges, self.sites)
+        if self.insecure and not self.place.is_loopback:
+            raise InputError(
+                f"insecure is for one machine (127.0.0.1), not for {self.host}: over a network "
+                "anyone could read the sums and pretend to be a site"
+            )
 
     @classmethod
     def load(cls, folder: Path) -> Federation:
@@ -222,7 +227,6 @@ def create(
     names = tuple(sorted(sites))
     place = Address.read(address, bind)
     federation = Federation(folder.absolute(), str(place), names, insecure, bind=bind)
-    check_place(federation)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and is not an empty folder; choose another")
     public = _pages(federation)
@@ -235,21 +239,6 @@ def create(
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
     return federation
-
-
-def check_place(federation: Federation) -> None:
-    """Raise an error for a federation without certificates that other machines could reach.
-
-    Raises
-    ------
-    InputError
-        With the reason.
-    """
-    if federation.insecure and not federation.place.is_loopback:
-        raise InputError(
-            f"--insecure is for one machine (127.0.0.1), not for {federation.host}: over a network "
-            "anyone could read the sums and pretend to be a site"
-        )
 
 
 @contextmanager

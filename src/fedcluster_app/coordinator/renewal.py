@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -16,25 +14,20 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fedcluster.errors import InputError
-from fedcluster_app.coordinator.certificates import AUTHORITY as OWN_AUTHORITY
 from fedcluster_app.coordinator.certificates import (
     DAYS,
     Authority,
     chain_pem,
-    common_name,
     private_pem,
     state_at,
 )
 from fedcluster_app.coordinator.folder import (
     Federation,
     changing,
-    check_place,
-    described,
     readme,
     write_new,
 )
 from fedcluster_app.coordinator.operators import noted
-from fedcluster_app.trust.identity import Address
 from fedcluster_app.trust.owned_files import check_private, commit
 
 WARNING = timedelta(days=60)
@@ -96,63 +89,12 @@ def renew(
             else:
                 write_new(authority_key, private_pem(authority.key))
                 gone = [AUTHORITY_KEY]
+        files["README.md"] = readme(federation)
         files[CERTIFICATE] = authority.sign(federation.place.names, key.public_key(), days)
         commit(federation.folder, files, gone)
         changed = {"new_key": new_key, "new_authority": new_authority}
         noted(federation.folder, "certificate renewed", **changed)
     return certificate_end(federation.file(CERTIFICATE))
-
-
-def move(
-    folder: Path, address: str, bind: str | None = None, *, authority_key: Path | None = None
-) -> tuple[Federation, bool]:
-    """Give a coordinator another address, and a certificate for it by the same authority.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder of the federation.
-    address : str
-        HOST:PORT at which the sites will reach the coordinator.
-    bind : str, optional
-        The IP address at which it listens.
-    authority_key : Path, optional
-        The authority's key, if it is not in the folder.
-
-    Returns
-    -------
-    federation : Federation
-        The federation at its new address.
-    certified : bool
-        Whether it has a certificate for it; otherwise that is up to another authority, or FLARE.
-
-    Raises
-    ------
-    InputError
-        If the address is invalid, or the key of the authority is missing.
-    """
-    with changing(folder) as federation:
-        moved = replace(federation, address=str(Address.read(address, bind)), bind=bind)
-        check_place(moved)
-        files = {"federation.toml": described(moved), "README.md": readme(moved)}
-        for site in federation.sites:
-            toml = federation.file("sites", site, "site.toml")
-            if toml.exists():
-                before, now = (json.dumps(each.address) for each in (federation, moved))
-                text = toml.read_text("utf-8").replace(f"= {before}", f"= {now}")
-                files[f"sites/{site}/site.toml"] = text.encode()
-        if certified := not federation.has_flare and _is_own(federation.file(AUTHORITY)):
-            key = server_key(federation).public_key()
-            signed = _authority(federation, authority_key).sign(moved.place.names, key)
-            files[CERTIFICATE] = signed
-        commit(federation.folder, files)
-        noted(federation.folder, "address changed", address=moved.address)
-    return moved, certified or moved.insecure
-
-
-def _is_own(path: Path) -> bool:
-    """Return whether a file has a federation's own authority."""
-    return path.exists() and certificates(path)[0].subject == common_name(OWN_AUTHORITY)
 
 
 def install(
