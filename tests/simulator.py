@@ -12,6 +12,7 @@ import heapq
 import itertools
 import json
 import os
+import stat
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ from fedcluster_app.trust.site_state import STATE_FILE, SiteState
 from fedcluster_app.wire.exchange import Reply, RetryingTransport
 from fedcluster_app.wire.ledger import Ledger
 from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.recorder import PROGRESS
 from fedcluster_app.wire.responder import Responder
 
 COLUMNS = ("age", "stay")
@@ -159,28 +161,43 @@ class World:
         self._acting, self._writes = COORDINATOR, -1
         self.delivered: dict[str, set[str]] = {name: set() for name in rows}
         self.lives, self.killed, self.errors = 0, list[str](), list[str]()
+        self._dead, self._kept = False, dict[int, int]()
 
     # The disk
 
-    def write(self) -> None:
-        """Count a write to a disk; the program that writes may be killed there."""
-        self._writes -= 1
-        if self._writes == -1:
+    def write(self, descriptor: int | None = None) -> None:
+        """Count a write to a disk; the program that writes may be killed there.
+
+        What is killed does nothing any more: neither its handlers nor its context managers. Of a
+        file that was not on the disk yet, a part of what is new may be there.
+        """
+        self._writes -= not self._dead
+        if self._writes == -1 and not self._dead:
             self.killed.append(f"{self._acting} at {self.now:.1f} s")
+            self._dead = True
+            if descriptor is not None:
+                file = os.fstat(descriptor)
+                least = min(self._kept.get(file.st_ino, 0), file.st_size)
+                os.ftruncate(descriptor, int(self.rng.integers(least, file.st_size + 1)))
+        if self._dead:
             raise KilledError(self._acting)
+        if descriptor is not None:
+            file = os.fstat(descriptor)
+            self._kept[file.st_ino] = file.st_size
 
     @contextmanager
-    def _as(self, program: str) -> Iterator[None]:
+    def _as(self, program: str, share: float = 0.1) -> Iterator[None]:
         """Let a program act; draw whether, and at which of its next writes, it is killed."""
         before = self._acting, self._writes
         self._acting, self._writes = program, -1
-        if self._kills and self.rng.random() < 0.1:
+        if self._kills and self.rng.random() < share:
             self._kills -= 1
-            self._writes = int(self.rng.integers(1, 9))
+            self._writes = int(self.rng.integers(8))
         try:
             yield
         finally:
             self._acting, self._writes = before
+            self._dead = False
 
     # The network
 
@@ -215,7 +232,7 @@ class World:
     def start(self, site: Site) -> None:
         """Start a site, again and again if it is killed while it starts."""
         try:
-            with self._as(site.name):
+            with self._as(site.name, share=0.3):
                 site.start()
         except KilledError:
             site.program = None
@@ -256,6 +273,10 @@ class World:
     def check(self) -> None:
         """Check the logs: each reply that reached anybody is in the log of its site, in a chain."""
         heads = json.loads((self.run / HEADS).read_text())
+        events = map(json.loads, (self.run / PROGRESS).read_text().splitlines())
+        rounds = max(event.get("round", 0) for event in events)
+        records = list((self.run / "communication_rounds").glob("exchange-*"))
+        assert len(records) == rounds, "not every round is recorded"
         for name, site in self.sites.items():
             if site.program is None:
                 self.start(site)
@@ -263,7 +284,10 @@ class World:
             assert known is not None, f"the coordinator knows a line that {name} does not"
             assert self.delivered[name] <= site.left(), f"{name} logs not all that left"
             assert end.line == sum(1 for _ in read_log(site.log))
-            assert any(map(has_left, read_log(site.log)))
+            answered = [line for line in read_log(site.log) if has_left(line)]
+            assert answered
+            replies = {(line["question"], line["reply"]) for line in answered}
+            assert len(replies) == len({question for question, _ in replies}), "answered twice"
             assert site.models.are_waiting or name not in self.outcome["model_at"]
 
 
@@ -304,18 +328,21 @@ class Connection:
 def simulated_disk(monkeypatch: Any) -> Iterator[Callable[[World], None]]:
     """Let writes to the disk take no time, and count for a world."""
     worlds: list[World] = []
-    replace = os.replace
 
-    def wrote(*_: Any) -> None:
+    def counted(change: Callable[..., Any]) -> Callable[..., Any]:
+        def changed(*args: Any, **how: Any) -> Any:
+            if worlds:
+                worlds[-1].write()
+            return change(*args, **how)
+
+        return changed
+
+    def synced(descriptor: int) -> None:
         if worlds:
-            worlds[-1].write()
-
-    def replaced(source: Any, target: Any, **how: Any) -> None:
-        wrote()
-        replace(source, target, **how)
-        wrote()
+            worlds[-1].write(descriptor if stat.S_ISREG(os.fstat(descriptor).st_mode) else None)
 
     with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", wrote)
-        patch.setattr(os, "replace", replaced)
+        for name in ("replace", "rename", "unlink", "rmdir"):
+            patch.setattr(os, name, counted(getattr(os, name)))
+        patch.setattr(os, "fsync", synced)
         yield worlds.append

@@ -6,7 +6,10 @@ A failure names its seed: `play(seed, MANY)` plays the same history again.
 from __future__ import annotations
 
 import json
+import os
+import sqlite3
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -15,8 +18,15 @@ import numpy as np
 import pytest
 from simulator import Faults, World, simulated_disk
 
+from fedcluster_app.site.membership import SiteAuditor
+from fedcluster_app.site.worker import ReceivedModels
+from fedcluster_app.tables.outputs import check_folder
+from fedcluster_app.trust import site_state
 from fedcluster_app.trust.audit_log import AuditLog
-from fedcluster_app.wire.responder import Auditor
+from fedcluster_app.trust.site_state import SiteState
+from fedcluster_app.wire import recorder
+from fedcluster_app.wire.ledger import Ledger
+from fedcluster_app.wire.responder import AuditEntry, Auditor
 
 RNG = np.random.default_rng(0)
 ROWS = {
@@ -89,6 +99,9 @@ def test_a_thousand_more(first: int, play: Play) -> None:
     histories(play, range(first, first + 10), FEW, secure=True)
 
 
+# Mistakes that were made once, or nearly: each is found again
+
+
 def without_the_end_of_a_new_log(patch: pytest.MonkeyPatch) -> None:
     """A site that was killed twice while it wrote the first lines of its log never started."""
     real = AuditLog._keep_head  # noqa: SLF001
@@ -100,20 +113,109 @@ def without_the_end_of_a_new_log(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AuditLog, "_keep_head", keep)
 
 
+def with_half_a_line_in_a_log(patch: pytest.MonkeyPatch) -> None:
+    """A site that was killed while it wrote a line of its log never started."""
+    patch.setattr(AuditLog, "_set_aside", lambda log, torn: None)
+
+
 def with_replies_that_are_not_logged(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("fedcluster_app.site.membership.SiteAuditor.record", Auditor.record)
 
 
+def with_replies_that_are_logged_late(patch: pytest.MonkeyPatch) -> None:
+    """A kill between a reply and its line left an answer that no log has."""
+    real, waiting = SiteAuditor.record, dict[str, AuditEntry]()
+
+    def record(auditor: SiteAuditor, entry: AuditEntry) -> None:
+        site = str(auditor.log.path)
+        if site in waiting:
+            real(auditor, waiting.pop(site))
+        waiting[site] = entry
+
+    patch.setattr(SiteAuditor, "record", record)
+
+
+def with_questions_that_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A site that restarted answered a question of a run a second time."""
+    real = Ledger.__init__
+    patch.setattr(Ledger, "__init__", lambda ledger, state=None: real(ledger))
+
+
+def with_models_that_are_stored_later(patch: pytest.MonkeyPatch) -> None:
+    """A site that was killed after it acknowledged a model had none."""
+
+    def receive(models: ReceivedModels, model: Any, rows: str) -> None:
+        check_folder(models.results, overwrite=True)
+
+    patch.setattr(ReceivedModels, "receive", receive)
+
+
+def with_files_that_are_written_in_place(patch: pytest.MonkeyPatch) -> None:
+    """A kill left half a record of an exchange, with which no run was resumed."""
+
+    @contextmanager
+    def written(path: Path) -> Iterator[Path]:
+        path.unlink(missing_ok=True)
+        path.touch(0o600)
+        yield path
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+
+    for module in ("fedcluster_app.wire.recorder", "fedcluster.core.files"):
+        patch.setattr(f"{module}.atomic_write", written)
+
+
+def with_a_state_that_is_created_in_place(patch: pytest.MonkeyPatch) -> None:
+    """A site that was killed at its first start had an empty state, and answered nothing."""
+
+    def create(state: SiteState) -> None:
+        assert state.path is not None
+        state.path.touch(0o600)
+        with state.path.open("rb+") as file:
+            os.fsync(file.fileno())
+        with closing(sqlite3.connect(state.path)) as file:
+            file.executescript(site_state.TABLES)
+
+    patch.setattr(SiteState, "create", create)
+
+
+def with_a_run_that_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    """A resumed run asked all of it again, and each site answered twice."""
+    real = recorder._write  # noqa: SLF001
+
+    def write(path: Path, *args: Any) -> None:
+        if not path.name.startswith("exchange"):
+            real(path, *args)
+
+    patch.setattr(recorder, "_write", write)
+
+
 BREAKS = [
-    without_the_end_of_a_new_log,
+    with_half_a_line_in_a_log,
     with_replies_that_are_not_logged,
+    with_replies_that_are_logged_late,
+    with_questions_that_are_forgotten,
+    with_models_that_are_stored_later,
+    with_files_that_are_written_in_place,
+    with_a_state_that_is_created_in_place,
+    with_a_run_that_is_not_recorded,
 ]
 
 
-@pytest.mark.parametrize("broken", BREAKS, ids=lambda broken: broken.__name__)
+@pytest.mark.parametrize(
+    ("broken", "times"),
+    [
+        *((each, 2) for each in BREAKS),
+        pytest.param(without_the_end_of_a_new_log, 25, marks=pytest.mark.long),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
 def test_what_is_broken_is_found(
-    broken: Callable[[pytest.MonkeyPatch], None], play: Play, monkeypatch: pytest.MonkeyPatch
+    broken: Callable[[pytest.MonkeyPatch], None],
+    times: int,
+    play: Play,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     broken(monkeypatch)
     with pytest.raises(AssertionError, match="seed"):
-        histories(play, range(10 * AT_ONCE), MANY)
+        histories(play, range(times * AT_ONCE), MANY)
