@@ -345,7 +345,7 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
         2,
     ),
     "a profile of a model": (
-        "profiles.md",
+        "report.md",
         "The sites answer with sums and counts, in two rounds.",
         lambda kind: rounds(kind, "describe"),
         2,
@@ -357,19 +357,19 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
         2,
     ),
     "profiles while scoring": (
-        "profiles.md",
+        "report.md",
         "profile while scoring, in the same two rounds",
         lambda kind: rounds(kind, "evaluate", profile=True),
         2,
     ),
     "replicates": (
-        "profiles.md",
+        "report.md",
         "Each site draws its rows again, twenty times",
         lambda kind: with_step(kind, "Agreement", stability=True)[-1][0]["Agreement"],
         20,
     ),
     "rounds with replicates": (
-        "profiles.md",
+        "report.md",
         "It takes at most half as many rounds again as the fit.",
         lambda kind: rounds(kind, stability=True) / rounds(kind),
         1.5,
@@ -408,7 +408,7 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
         2,
     ),
     "a mixture": (
-        "mixtures.md",
+        "algorithms.md",
         "compares many starts, in 6 to 50 rounds",
         lambda kind: rounds(kind, model="mixture"),
         50,

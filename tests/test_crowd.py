@@ -124,9 +124,9 @@ def test_a_tree_grown_in_blocks_is_that_of_all_sites() -> None:
 
 
 def test_the_page_on_scale_runs() -> None:
-    page = (Path(__file__).parents[1] / "docs" / "scale.md").read_text("utf-8")
+    page = (Path(__file__).parents[1] / "docs" / "performance.md").read_text("utf-8")
     [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(compile(block, "scale.md", "exec"), {})
+    exec(compile(block, "performance.md", "exec"), {})
 
 
 def test_rows_without_weight_are_no_rows() -> None:

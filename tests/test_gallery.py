@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
-GALLERY = (DOCS / "gallery.md").read_text("utf-8")
+GALLERY = (DOCS / "report.md").read_text("utf-8").partition("\n## Gallery\n")[2]
 
 
 @pytest.mark.long

@@ -31,8 +31,9 @@ def test_a_notebook_runs_and_each_picture_is_described(path, hook):
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_keeps_no_output_and_has_a_page(path):
+def test_a_notebook_keeps_no_output_and_has_a_page(path, hook):
     for cell in nbformat.read(path, as_version=4).cells:
         assert not cell.get("outputs")
         assert cell.get("execution_count") is None
-    assert f"({path.name})" in path.with_suffix(".md").read_text("utf-8")
+    [page] = [page for page, name in hook["NOTEBOOKS"].items() if DOCS / name == path]
+    assert f"(notebooks/{path.name})" in (DOCS / page).read_text("utf-8")

@@ -102,7 +102,7 @@ def test_the_first_command_takes_as_long_wherever_that_is_said():
     pages = (README, ROOT / "docs/tutorial.md", ROOT / "src/fedcluster/kernels/runtime.py")
     for page in pages:
         assert page.read_text("utf-8").count("5 to 30 seconds") == 1, page.name
-    all_of_them = (ROOT / "docs/installing.md", ROOT / "src/fedcluster/engines/warming.py")
+    all_of_them = (ROOT / "docs/site.md", ROOT / "src/fedcluster/engines/warming.py")
     assert all("about two minutes" in page.read_text("utf-8") for page in all_of_them)
 
 

@@ -1,7 +1,7 @@
 """Show notebooks on the site with their outputs, which are computed while it is built.
 
-A page ``notebooks/NAME.md`` ends with the cells of ``NAME.ipynb``. No output is kept in the
-repository. A picture is described by ``alt`` in the metadata of its cell.
+The pages of `NOTEBOOKS` end with the cells of theirs. No output is kept in the repository. A
+picture is described by ``alt`` in the metadata of its cell.
 """
 
 import os
@@ -17,15 +17,15 @@ from nbclient import NotebookClient
 
 HOMES = ("IPYTHONDIR", "JUPYTER_RUNTIME_DIR")
 """Where Jupyter writes: not to the home folder."""
-FOLDER = Path(__file__).parents[1] / "notebooks"
+DOCS = Path(__file__).parents[1]
+NOTEBOOKS = {"tutorial.md": "notebooks/analyst.ipynb", "extending.md": "notebooks/researcher.ipynb"}
 
 
 def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
     """Return the text of a page, with the cells of its notebook below if it has one."""
-    notebook = FOLDER / Path(page.file.src_uri).with_suffix(".ipynb").name
-    if Path(page.file.src_uri).parent.name != FOLDER.name or not notebook.exists():
+    if page.file.src_uri not in NOTEBOOKS:
         return markdown
-    cells = executed(notebook).cells
+    cells = executed(DOCS / NOTEBOOKS[page.file.src_uri]).cells
     return "\n\n".join([markdown, *(text for cell in cells for text in shown(cell))])
 
 
@@ -44,7 +44,7 @@ def executed(path: Path) -> Any:
 def shown(cell: Any) -> list[str]:
     """Return a cell as pieces of Markdown: its source, and its outputs."""
     if cell.cell_type == "markdown":
-        return [re.sub(r"^# .*\n", "", cell.source)]
+        return [re.sub(r"^#", "##", re.sub(r"^# .*\n", "", cell.source), flags=re.M)]
     pictures = cell.metadata.get("alt", "")
     source = cell.source.removeprefix("%matplotlib inline\n").rstrip(";")
     return [f"```python\n{source}\n```", *(output(each, pictures) for each in cell.outputs)]

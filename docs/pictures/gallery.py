@@ -1,4 +1,4 @@
-"""Make the pictures of docs/gallery.md: run the code of that page, and photograph a report.
+"""Make the pictures of the gallery in docs/report.md: run its code, and photograph a report.
 
     python docs/pictures/gallery.py [FOLDER]
 
@@ -23,7 +23,7 @@ import matplotlib
 from matplotlib import pyplot
 
 HERE = Path(__file__).parent
-PAGE = HERE.parent / "gallery.md"
+PAGE = (HERE.parent / "report.md").read_text("utf-8").partition("\n## Gallery\n")[2]
 PIECES = re.compile(r"^```python\n(.*?)^```|\(pictures/([a-z]+-[a-z]+\.\w+)\)", re.M | re.S)
 CLINICS = [f"clinics/{name}.csv" for name in ("north", "south", "west")]
 ALL_DRAWN = (
@@ -39,7 +39,7 @@ def drawn(folder: Path) -> Iterator[str]:
     style = {"figure.figsize": (5.2, 3.4), "font.size": 9, "svg.hashsalt": "fedcluster"}
     names: dict[str, Any] = {}
     with matplotlib.rc_context(style), TemporaryDirectory() as place, contextlib.chdir(place):
-        for code, picture in PIECES.findall(PAGE.read_text("utf-8")):
+        for code, picture in PIECES.findall(PAGE):
             if code:
                 exec(code, names)
             elif picture.endswith(".svg"):
@@ -56,7 +56,7 @@ def photographed(folder: Path) -> Iterator[str]:
 
     if browser.program() is None:
         return
-    sections = re.findall(r"\(pictures/report-(\w+)\.png\)", PAGE.read_text("utf-8"))
+    sections = re.findall(r"\(pictures/report-(\w+)\.png\)", PAGE)
     with TemporaryDirectory(ignore_cleanup_errors=True) as place:
         report = written(place)
         with browser.page(Path(place) / "profile") as page:

@@ -334,7 +334,7 @@ def least_rows(world: World, name: str) -> float:
 
 
 DEFAULT_LIMITS = {"min_rows": 2, "min_cluster_size": 2}
-"""What stands in docs/site-file.md for a site file that says nothing."""
+"""What stands in docs/site.md#site-file for a site file that says nothing."""
 
 
 def _groups(world: World) -> dict[str, Any]:

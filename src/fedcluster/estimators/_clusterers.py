@@ -118,7 +118,7 @@ class FederatedKMeans(ClusterMixin, Federated):
         see ``stability_``. A number is that of replicates; True means 20.
     robust : int, default=0
         F, the largest number of sites that may lie, of at least 2 F + 1: see
-        ``docs/lying-sites.md``.
+        ``docs/attacks.md#sites-that-lie``.
     trim : float, default=0
         The share of the rows that belongs to no cluster, at most 0.5: those farthest from all
         centres, as in trimmed k-means. Their label is -1, as is that of new rows at such distances;
