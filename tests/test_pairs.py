@@ -27,7 +27,7 @@ from pairs.factors import (
 )
 from pairs.laws import Case, laws_of
 from pairs.ways import options, speechless
-from pairs.worlds import World, frames, job_of
+from pairs.worlds import World, frames
 from searches import shorten
 from typer.main import get_command
 
@@ -112,9 +112,8 @@ def test_every_option_of_a_command_is_said_in_a_combination(job: str) -> None:
     said: set[str] = set()
     for c in kept(job):
         world = World(job, c, frames(c))
-        if c["way"] in COMMANDS and not speechless(world, job_of(world)):
-            words = options(world, job_of(world))
-            said |= {word.split("=")[0] for word in words if word.startswith("-")}
+        if c["way"] in COMMANDS and not speechless(world):
+            said |= {word.split("=")[0] for word in options(world) if word.startswith("-")}
     command = get_command(app).commands[job]  # type: ignore[attr-defined]
     names = [{*each.opts} for each in command.params if each.param_type_name == "option"]
     assert not [each for each in names if not each & (said | SHOWN)]

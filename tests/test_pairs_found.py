@@ -15,7 +15,7 @@ import pytest
 from pairs.factors import with_needs
 from pairs.laws import Case, commands_say_what_is_found
 from pairs.ways import invoke
-from pairs.worlds import World, frames, job_of, secure
+from pairs.worlds import MAKERS, World, frames, job_of
 from scipy.spatial.distance import cdist
 from secure_sites import Wire, federation, site
 
@@ -125,7 +125,7 @@ def test_secure_sums_know_columns_of_text_from_the_first_question_on() -> None:
     """The size of all rows is asked for in the same introduction, and names columns alone."""
     c = with_needs("fit", ("engine", "secure"), ("text", "True"))
     world = World("fit", c, frames(c))
-    told = secure(world, job_of(world)).introduce(columns=True)
+    told = MAKERS["secure"](world, job_of(world)).introduce(columns=True)
     assert [{each.name: each.kind for each in site.columns}["town"] for site in told] == [
         "text"
     ] * 3
@@ -267,7 +267,7 @@ def test_a_site_file_says_what_columns_mean_that_are_not_chosen(source: str, of:
     """A database was read without them, so that the site file was said to name no column."""
     said = {"codes": "town", "rename": "z", "dates": "age"}[of]
     c = with_needs("fit", ("source", source), (f"site.{of}", said), ("prepare", "mean"))
-    path = next(iter(World("fit", c, frames(c)).write().values()))
+    path = World("fit", c, frames(c)).site_files[0].path
     rows = replace(SiteFile.load(path), columns=("y", "x")).kept().rows(raw=True)
     assert isinstance(rows, Data)
     assert [column.name for column in columns_of(rows)] == ["y", "x"]

@@ -194,6 +194,8 @@ def kept(job: str) -> list[dict[str, str]]:
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     for name in JOBS:
+        for c in kept(name):
+            c["way"] = c["way"] if impossible(name).isdisjoint(groups_in(c)) else "none"
         good = [c for c in kept(name) if impossible(name).isdisjoint(groups_in(c))]
         keep(name, [c for c in good if refused_in(name)(c) is None])
         kept.cache_clear()

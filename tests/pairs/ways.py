@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -21,29 +18,33 @@ from typer.testing import CliRunner
 
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
 from fedcluster.algorithms import Lloyd
-from fedcluster.errors import InputError
-from fedcluster.jobs import Fit, fit_of
 from fedcluster.model import Model
 from fedcluster.privacy import Groups
-from fedcluster.recipes.specifications import WORDS
+from fedcluster.recipes.specifications import WORDS, Fit, SelectK
 from fedcluster.texts.words import dotted, in_toml
 from fedcluster_app.cli import app
 from fedcluster_app.cli._options import OPTIONS, key_of, named
-from pairs.factors import COMMANDS, FILES, JOBS, PLUGIN, defaults, factors_of, with_needs
-from pairs.worlds import ADDRESSES, World, job_of, words_of
+from pairs.factors import COMMANDS, FILES, JOBS, PLUGIN, TABLES, defaults, factors_of, with_needs
+from pairs.worlds import ADDRESSES, World
+
+FUZZY = 2.0
+"""The fuzzifier that ``--fuzzy`` stands for."""
 
 
 @dataclass
 class Found:
-    """What a user has in the end."""
+    """What a user has in the end; of a command also its folder, and what it said."""
 
     model: Model
     labels: Mapping[str, Any]
     said: str = ""
-    warnings: Sequence[str] = ()
     content: Mapping[str, Any] = field(default_factory=dict)
     folder: Path | None = None
     estimator: Any = None
+
+
+class CommandError(Exception):
+    """A command that ended with a complaint."""
 
 
 def invoke(*arguments: object) -> tuple[int, str]:
@@ -54,117 +55,88 @@ def invoke(*arguments: object) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-class CommandError(Exception):
-    """A command that ended with a complaint."""
+def done(*arguments: object) -> str:
+    """What a command prints that ends well."""
+    status, said = invoke(*arguments)
+    if status:
+        raise CommandError(said)
+    return said
 
 
 # What a way has no words for
 
 
-def speechless(world: World, job: Any) -> str:
-    """What of a combination its way has no words for; nothing where it has."""
-    way = world.c["way"]
+def speechless(world: World) -> bool:
+    """Whether the way of a combination has no words for it."""
+    way, site, c = world.c["way"], world.site, world.c
     if way == "none":
-        return "nobody asks for it on this machine"
-    site = next((why for name, why in _SITE_ONLY.items() if _differs(world, name)), "")
+        return True
     if way == "site files":
-        of_owner = world.job_name != "fit" and world.site["privacy"]
-        return "rules of an owner" if of_owner else _unsaid(world, _options(world))
-    if site or world.c["site.limits"] == "5":
-        return site or "the fewest rows that a site answers about"
+        return bool(world.job_name != "fit" and site["privacy"]) or _is_unsaid(world)
+    if site["privacy"] or c["site.limits"] == "5":
+        return True
     if way in FILES:
-        return _unsaid(world, _options(world)) or _of_groups(world)
-    if world.site["dates"] and getattr(job, "prepare", None) is None:
-        return "dates without a preparation"
-    starts = {"init": "array", "start": "means", "means": "given"}.items()
-    if world.site["dates"] and world.c["prepare"] == "auto" and starts & world.c.items():
-        return "a start with the columns that dates become, which a table by default has not"
-    nameless = way in ("array", "sparse")
-    if nameless and (world.c["missing"] == "True" and way == "sparse"):
-        return "a sparse matrix has no missing values"
-    by_name = world.c["prepare"] in ("median", "ignore", "pca") or world.c["bounds"] == "mapping"
-    if nameless and by_name:
-        return "names of columns"
-    if getattr(job, "model", "") == "auto":
-        return "what was judged, whatever its shape"
-    return _unsaid(world, set(estimator_of(job)().get_params()) | _RENAMED)
-
-
-_SITE_ONLY = {
-    "site.privacy": "a privacy budget of a site",
-}
-_RENAMED = {"n_clusters", "seed", "model", "rule"}
-
-
-@cache
-def unspoken(job_name: str) -> set[frozenset[tuple[str, str]]]:
-    """Pairs of a way and a value that it has no words for."""
-    usual, factors = defaults(job_name), factors_of(job_name)
-    values = [(name, value) for name in factors if name != "way" for value in factors[name]]
-    pairs = product([("way", way) for way in factors["way"] if way != "none"], values)
-    some = {pair: ({**usual, **dict(pair)}, with_needs(job_name, *pair)) for pair in pairs}
-    worlds = {pair: [World(job_name, c, {}) for c in each] for pair, each in some.items()}
-    return {frozenset(pair) for pair, each in worlds.items() if all(map(_says_nothing, each))}
-
-
-def _says_nothing(world: World) -> str:
-    """What of a combination its way has no words for, be it refused or not."""
-    try:
-        job = job_of(world)
-    except InputError:
-        job = SimpleNamespace(**words_of(world))
-    return speechless(world, job)
-
-
-def _differs(world: World, name: str) -> bool:
-    return world.c[name] != next(iter(factors_of(world.job_name)[name]))
-
-
-def _options(world: World) -> set[str]:
-    """The fields of a job that the command line has as options."""
-    kind: Any = JOBS[world.job_name][0]
-    every = WORDS.values() if kind is fit_of else fields(kind)
-    own = {each.name for each in every if each.metadata} | {"prepare"}
-    if world.job_name == "select-k":
-        return own | {"bounds", "pick"}
-    if world.job_name == "fit":
-        return own | {"bounds"}
-    return own | {"model", "profile", "metrics", "algorithms", "labels", "n_references", "beside"}
-
-
-def _unsaid(world: World, known: set[str]) -> str:
-    own = JOBS[world.job_name][1]
-    unsaid = [name for name in own if name not in known and _differs(world, name)]
-    lacks = COMMAND_LACKS.get(world.job_name, {}) if world.c["way"] in COMMANDS else {}
-    unsaid += [name for name, says in lacks.items() if world.c.get(name) in says]
-    if world.job_name == "select-k" and world.c["prepare"] in ("median", "ignore", "pca"):
-        unsaid.append("logarithms, bounds, weights or components of columns")
-    return ", ".join(unsaid)
+        return _is_unsaid(world) or c["site.groups"] != "default"
+    starts = {"init": "array", "start": "means", "means": "given"}.items() & c.items()
+    if site["dates"] and (c["prepare"] == "none" or (c["prepare"] == "auto" and starts)):
+        return True
+    by_name = c["prepare"] in ("median", "ignore", "pca") or c["bounds"] == "mapping"
+    if way in ("array", "sparse") and by_name:
+        return True
+    dense = c["algorithm"] == "ffcm" or estimator_of(world) is not FederatedKMeans
+    if way == "sparse" and (dense or c["missing"] == "True"):
+        return True
+    judged = c["model"] == "auto" and c["rule"] == "none" and c["n_clusters"] not in ("1", "3")
+    return judged or _is_unsaid(world)  # an estimator does not say what was judged of any shape
 
 
 COMMAND_LACKS = {
-    "fit": {
-        "init": ["array"],
-        "noise": ["900.0"],
-        "stability": ["2"],
-        "bounds": ["pair"],
-    },
-    "evaluate": {"classes": ["('a', 'b', 'c')"]},
+    "fit": {("init", "array"), ("noise", "900.0"), ("stability", "2"), ("bounds", "pair")},
+    "select-k": {("prepare", each) for each in ("median", "ignore", "pca")},
+    "evaluate": {("classes", "('a', 'b', 'c')")},
+    "profile": set[tuple[str, str]](),
 }
 """Values for which the command line has no words, where it has the option."""
 
 
-def _of_groups(world: World) -> str:
-    return "how rows are grouped" if _differs(world, "site.groups") else ""
+def _is_unsaid(world: World) -> bool:
+    """Whether the way has no parameter, key or option for a value that is not as by default."""
+    job, own = world.job_name, JOBS[world.job_name][1]
+    if world.c["way"] in TABLES:
+        known = {*estimator_of(world)().get_params(), "n_clusters", "seed", "model", "rule"}
+    else:
+        bounded = job == "fit" and world.c["bounds"] != "none" and world.c["epsilon"] == "None"
+        if COMMAND_LACKS[job] & world.c.items() or bounded:
+            return True
+        kind: Any = JOBS[job][0]
+        every = WORDS.values() if job == "fit" else fields(kind)
+        known = {each.name for each in every if each.metadata} | {"prepare", "bounds", "pick"}
+        if job in ("evaluate", "profile"):
+            known |= {"model", "profile", "metrics", "algorithms", "labels", "n_references"}
+            known |= {"beside"}
+    return any(world.c[name] != defaults(job)[name] for name in own if name not in known)
+
+
+@cache
+def unspoken(job: str) -> set[frozenset[tuple[str, str]]]:
+    """Pairs of a way and a value that it has no words for."""
+    values = [(name, v) for name, each in factors_of(job).items() if name != "way" for v in each]
+    ways = [("way", way) for way in factors_of(job)["way"] if way != "none"]
+    return {
+        frozenset(pair)
+        for pair in product(ways, values)
+        if speechless(World(job, {**defaults(job), **dict(pair)}, {}))
+        and speechless(World(job, with_needs(job, *pair), {}))
+    }
 
 
 # Estimators
 
 
-def estimator_of(job: Any) -> type[Any]:
-    if job.model in ("mixture", "merged"):
+def estimator_of(world: World) -> type[Any]:
+    if world.words["model"] in ("mixture", "merged"):
         return FederatedGaussianMixture
-    return FederatedKMeans if job.m is None else FederatedFuzzyCMeans
+    return FederatedKMeans if world.words["m"] is None else FederatedFuzzyCMeans
 
 
 def tables(world: World) -> dict[str, Any]:
@@ -174,10 +146,8 @@ def tables(world: World) -> dict[str, Any]:
     """
     way, rows = world.c["way"], {name: table[world.values] for name, table in world.tables.items()}
     if world.c["prepare"] == "auto" and way not in ("array", "sparse"):
-        rows = {
-            name: frame.assign(row=[f"{name}-{j}" for j in range(len(frame))])
-            for name, frame in rows.items()
-        }
+        for name, frame in rows.items():
+            rows[name] = frame.assign(row=[f"{name}-{j}" for j in range(len(frame))])
     return {name: _TABLES[way](rows[name], world.folder / f"{name}.csv") for name in rows}
 
 
@@ -196,52 +166,36 @@ _TABLES: Mapping[str, Any] = {
 }
 
 
-def estimator(world: World, job: Any) -> Found:
-    """Fit an estimator to tables."""
-    kind = estimator_of(job)
-    known = {each.name: getattr(job, each.name) for each in fields(job)}
-    renamed = {
-        "random_state": job.seed,
-        "n_init": "auto" if job.n_init is None else job.n_init,
-        "n_components": job.n_clusters,
-        "merge": job.model == "merged",
-        "rule": "likelihood" if job.rule is None else job.rule,
-        "protection": protection(world),
+def estimated(world: World) -> Found:
+    """Fit an estimator to tables, and to the weights and persons of rows where they are told."""
+    words, kind, site = world.words, estimator_of(world), world.site
+    given = words | {
+        "random_state": words["seed"],
+        "n_init": words["n_init"] or "auto",
+        "n_components": words["n_clusters"],
+        "merge": words["model"] == "merged",
+        "rule": words["rule"] or "likelihood",
+        "protection": Groups(**site["groups"]) if site["protection"] == "groups" else None,
     }
-    if world.c["prepare"] == "auto":
-        renamed["prepare"] = "auto"
-    if without_limits(world):
-        renamed["min_cluster_size"] = 1
-    given = {**known, **renamed}
+    given |= {"prepare": "auto"} if world.c["prepare"] == "auto" else {}
+    given |= {"min_cluster_size": 1} if has_no_limits(world) else {}
     names = kind().get_params()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        fitted = kind(**{name: given[name] for name in names if name in given})
-        fitted.fit(tables(world), **beside(world))
-    said = [str(each.message) for each in caught]
+    fitted = kind(**{name: given[name] for name in names if name in given})
+    parts = {"sample_weight": "weight_column", "groups": "group_column"}
+    beside = {
+        name: {each: frame[site[key]].to_numpy() for each, frame in world.tables.items()}
+        for name, key in parts.items()
+        if site[key] is not None
+    }
+    fitted.fit(tables(world), **beside)
     labels = {name: fitted.site_labels_[name] for name in world.frames}
-    return Found(Model.from_estimator(fitted), labels, warnings=said, estimator=fitted)
+    return Found(Model.from_estimator(fitted), labels, estimator=fitted)
 
 
-def without_limits(world: World) -> bool:
+def has_no_limits(world: World) -> bool:
     """Whether a user says that rows of files or tables have no limits; a budget has none."""
     no_rules = world.site["protection"] != "groups" and world.c.get("epsilon", "None") == "None"
     return no_rules and world.c["site.limits"] == "none"
-
-
-def protection(world: World) -> Groups | None:
-    groups = Groups(**world.site["groups"]) if world.site["protection"] == "groups" else None
-    return groups
-
-
-def beside(world: World) -> dict[str, Any]:
-    """The weights and persons of all rows, where they are told."""
-    parts = {"sample_weight": "weight_column", "groups": "group_column"}
-    return {
-        name: {site: frame[world.site[key]].to_numpy() for site, frame in world.tables.items()}
-        for name, key in parts.items()
-        if world.site[key] is not None
-    }
 
 
 # Commands
@@ -249,25 +203,22 @@ def beside(world: World) -> dict[str, Any]:
 
 def files(world: World, *, apart: bool = False) -> list[str]:
     """The arguments that say where the rows are."""
-    if world.c["way"] == "site files":
+    way = world.c["way"]
+    if way == "site files":
         return [str(site.path) for site in world.site_files]
-    if world.c["way"] == "files" and world.c["source"] in ADDRESSES:
-        return [f"{name}={world.address(name)[0]}" for name in world.frames]
-    frames = {name: world.written(name) for name in world.frames}
-    if world.c["way"] == "one file" and not apart:
-        every = pd.concat([frame.assign(site=name) for name, frame in frames.items()])
+    if way == "files" and world.c["source"] in ADDRESSES:
+        return [f"{name}={world.source(name)['url']}" for name in world.frames]
+    rows = {name: world.written(name) for name in world.frames}
+    if way == "one file" and not apart:
+        every = pd.concat([frame.assign(site=name) for name, frame in rows.items()])
         return [str(_path(every, world.folder / "all.csv"))]
-    odd = partial(_odd, distinct=world.job_name == "select-k")
-    write = odd if world.c["way"] == "odd files" else _path
-    return [f"{name}={write(each, world.folder / f'{name}.csv')}" for name, each in frames.items()]
-
-
-def _odd(frame: pd.DataFrame, path: Path, *, distinct: bool = False) -> Path:
-    """A file with lines above, decimal commas, in another encoding, and with odd columns."""
-    frame = with_odd_columns(frame, distinct=distinct)
-    table = frame.to_csv(index=False, sep=";", decimal=",", date_format="%Y-%m-%d")
-    path.write_bytes(f"Größen;aus;einer;Klinik\n\n{table}".encode("cp1252"))
-    return path
+    for name, frame in rows.items():
+        path = _path(frame, world.folder / f"{name}.csv")
+        if way == "odd files":
+            odd = with_odd_columns(frame, distinct=world.job_name == "select-k")
+            table = odd.to_csv(index=False, sep=";", decimal=",", date_format="%Y-%m-%d")
+            path.write_bytes(f"Größen;aus;einer;Klinik\n\n{table}".encode("cp1252"))
+    return [f"{name}={world.folder / name}.csv" for name in rows]
 
 
 def with_odd_columns(frame: pd.DataFrame, *, distinct: bool = False) -> pd.DataFrame:
@@ -281,171 +232,134 @@ def with_odd_columns(frame: pd.DataFrame, *, distinct: bool = False) -> pd.DataF
 
 def of_values(world: World) -> list[str]:
     """The options that say what the values of files mean."""
-    if world.c["way"] == "site files":
+    site, way, keys = world.site, world.c["way"], dict[str, Any]()
+    if way == "site files":
         return []
-    site = world.site
-    said = [
-        f"--set={key}={in_toml(site[key])}"
-        for key in ("missing_values", "codes", "rename")
-        if site[key]
-    ]
-    if site["factors"]:
-        each = in_toml(site["factors"])
-        said += [f"--set={dotted('sites', name, 'factors')}={each}" for name in world.frames]
-    if world.c["way"] == "files" and world.c["source"] in ADDRESSES:
-        keys = [(name, *each) for name in world.frames for each in world.address(name)[1].items()]
-        said += [f"--set={dotted('sites', n, key)}={in_toml(value)}" for n, key, value in keys]
-    odd = ["source.decimal=,", "source.encoding=cp1252", "source.skip=2"]
-    odd = [f"--set={each}" for each in odd] + ["--append"] * (world.job_name == "fit")
-    return said + odd * (world.c["way"] == "odd files")
+    keys |= {key: site[key] for key in ("missing_values", "codes", "rename") if site[key]}
+    for name in world.frames:
+        own = {"factors": site["factors"]} if site["factors"] else {}
+        if way == "files" and world.c["source"] in ADDRESSES:
+            own |= {k: v for k, v in world.source(name).items() if k != "url"}
+        keys |= {dotted("sites", name, key): value for key, value in own.items()}
+    said = [f"--set={key}={in_toml(value)}" for key, value in keys.items()]
+    odd = [f"--set=source.{each}" for each in ("decimal=,", "encoding=cp1252", "skip=2")]
+    return said + [*odd, *["--append"] * (world.job_name == "fit")] * (way == "odd files")
 
 
-def of_rows(world: World, job: Any) -> list[str]:
+def of_rows(world: World) -> list[str]:
     """The options that say what the columns of files are."""
-    if world.c["way"] == "site files":
+    job, way, site = world.job_name, world.c["way"], world.site
+    if way == "site files":
         return []
-    labelled, of_model = world.job_name == "evaluate", world.job_name in ("evaluate", "profile")
-    unsaid = {"id_column": world.job_name != "fit", "label_column": not labelled}
+    unsaid = {"id_column": job != "fit", "label_column": job != "evaluate"}
     said = [
         f"--set={key}={name}" if key == "weight_column" else f"--{key.replace('_', '-')}={name}"
         for key, name in world.parts.items()
         if not unsaid.get(key)
     ]
-    if of_model:  # its columns are read
+    how = world.words.get("prepare")
+    if job in ("evaluate", "profile"):  # the columns of the model are read
         pass
-    elif world.site["columns"] is not None or {"label_column", "id_column"} & {*world.parts}:
-        said.append(f"--columns={','.join(chosen_of(world, job))}")
-    elif world.c["way"] == "odd files":
-        read = getattr(job, "prepare", None) is not None
-        said += ["--exclude=remark", "--lenient"] if read else ["--exclude=remark,torn"]
-    if world.c["way"] == "one file":
-        said.append("--site-column=site")
-    if world.site["protection"] == "groups":
-        said.append("--set=protection=groups")
-    said += [f"--set=plugins={in_toml([name])}" for name in world.site["plugins"]]
+    elif site["columns"] is not None or {"label_column", "id_column"} & {*world.parts}:
+        no_number = {"seen"} - {*site["dates"]}
+        no_number |= {"town"} if how is not None and how.categories == "none" else set()
+        said.append(f"--columns={','.join(each for each in world.values if each not in no_number)}")
+    elif way == "odd files":
+        said += ["--exclude=remark,torn"] if how is None else ["--exclude=remark", "--lenient"]
+    said += ["--site-column=site"] * (way == "one file")
+    said += ["--set=protection=groups"] * (site["protection"] == "groups")
+    said += [f"--set=plugins={in_toml([name])}" for name in site["plugins"]]
     return [*said, *of_values(world)]
 
 
-def chosen_of(world: World, job: Any) -> list[str]:
-    """The columns that may be chosen: neither dates nor texts of which no numbers are made."""
-    how = getattr(job, "prepare", None)
-    no_number = {"seen"} - {*world.site["dates"]}
-    no_number |= {"town"} if how is not None and how.categories == "none" else set()
-    return [name for name in world.values if name not in no_number]
-
-
-def of_job(world: World, job: Any) -> list[str]:
-    """The options of a job."""
-    said: list[str] = []
-    for each in WORDS.values() if isinstance(job, Fit) else fields(job):
-        value = getattr(job, each.name, each.default)
+def of_job(world: World) -> list[str]:
+    """The options of a fit, or of a choice of k."""
+    said, words = list[str](), world.words
+    kind: Any = Fit if world.job_name == "fit" else SelectK
+    for each in WORDS.values() if kind is Fit else fields(kind):
+        value = words.get(each.name, each.default)
         if not each.metadata or value == each.default:
             continue
-        option = next(iter(each.metadata["flags"]), named(each.name))
-        if each.name not in OPTIONS:
-            is_usual = world.job_name == "fit" and each.name == "m" and value == FUZZY
-            key = ".".join(key_of(type(job), each.name))
-            said.append("--fuzzy" if is_usual else f"--set={key}={in_toml(value)}")
-        elif isinstance(value, bool):
-            said.append(option)
+        if (kind, each.name, value) == (Fit, "m", FUZZY):
+            said.append("--fuzzy")
+        elif each.name not in OPTIONS:
+            said.append(f"--set={'.'.join(key_of(kind, each.name))}={in_toml(value)}")
         else:
-            text = f"{value[0]}-{value[-1]}" if isinstance(value, tuple) else value
-            if isinstance(value, Lloyd):
-                text = "fedcluster.algorithms.Lloyd"
-            said += [option, str(text)]
-    if getattr(job, "epsilon", None) is not None:
-        return [*said, f"--set=prepare.bounds={in_toml(job.bounds)}"] if job.bounds else said
-    how = job.prepare
+            said.append(next(iter(each.metadata["flags"]), named(each.name)))
+            own = "fedcluster.algorithms.Lloyd" if isinstance(value, Lloyd) else str(value)
+            text = f"{value[0]}-{value[-1]}" if isinstance(value, tuple) else own
+            said += [] if isinstance(value, bool) else [text]
+    how, private = words["prepare"], words.get("epsilon") is not None
+    said += [f"--set=prepare.bounds={in_toml(words['bounds'])}"] * (
+        private and bool(words["bounds"])
+    )
+    usual = world.c["prepare"] == "auto" or (private and how is None)
+    said += [] if usual else of_preparation(how)
     dates = {} if how is None or world.c["way"] == "site files" else how.dates
-    said += [] if world.c["prepare"] == "auto" else of_preparation(how)
     return said + [f"--set={dotted('dates', name)}={value}" for name, value in dates.items()]
-
-
-FUZZY = 2.0
-"""The fuzzifier that stands for fuzzy clusters, where none is given."""
 
 
 def of_preparation(how: Any) -> list[str]:
     if how is None:
         return ["--scale", "none"]
     said = ["--scale", how.scale, "--missing", how.missing]
-    named = how.categories if isinstance(how.categories, str) else ",".join(how.categories)
-    said += [] if named == "auto" else ["--categories", named]
-    then = f"{PLUGIN}.{type(how.then).__name__}" if how.then else None
-    more = {"log": how.log, "bounds": how.bounds, "weights": how.weights, "pca": how.pca}
-    more |= {"then": then}
+    levels = how.categories if isinstance(how.categories, str) else ",".join(how.categories)
+    said += [] if levels == "auto" else ["--categories", levels]
+    more = {key: getattr(how, key) for key in ("log", "bounds", "weights", "pca")}
+    more["then"] = f"{PLUGIN}.{type(how.then).__name__}" if how.then else None
     return said + [f"--set=prepare.{key}={in_toml(value)}" for key, value in more.items() if value]
 
 
-def command(world: World, job: Any) -> Found:
-    """Run `fedcluster fit`."""
-    out = world.folder / "out"
-    status, said = invoke("fit", *files(world), *options(world, job), "-o", out)
-    if status:
-        raise CommandError(said)
-    content = json.loads((out / "history.json").read_text())
-    labels = {name: labels_of(out / "labels" / f"{name}.csv") for name in world.frames}
-    return Found(Model.load(out), labels, said, content=content, folder=out)
-
-
-def options(world: World, job: Any) -> list[str]:
+def options(world: World) -> list[str]:
     """All options of a command."""
-    said = of_rows(world, job)
-    if world.job_name == "fit":
-        limited = world.c["way"] in FILES and without_limits(world)
-        return said + of_job(world, job) + ["--min-cluster-size=1"] * limited
-    if world.job_name == "select-k":
-        said += of_job(world, job)
-        if job.bounds is not None:
-            pairs = [*zip(*job.bounds, strict=True)]
-            said.append(f"--set=select_k.bounds={in_toml(pairs)}")
+    job, words, said = world.job_name, world.words, of_rows(world)
+    if job in ("fit", "select-k"):
+        said += of_job(world)
     else:
-        said += [f"--set=fit.algorithm={each}" for each in job.algorithms]
-    if world.job_name == "evaluate":
-        said += [f"--metric={each}" for each in job.metrics] + ["--profile"] * job.profile
-        if job.beside is not None:
-            job.beside.save(world.folder / "beside.json")
+        said += [f"--set=fit.algorithm={each}" for each in words["algorithms"]]
+    if job == "select-k" and words["bounds"] is not None:
+        said.append(f"--set=select_k.bounds={in_toml([*zip(*words['bounds'], strict=True)])}")
+    if job == "evaluate":
+        said += [f"--metric={each}" for each in words["metrics"]] + ["--profile"] * words["profile"]
+        if words["beside"] is not None:
+            words["beside"].save(world.folder / "beside.json")
             said.append(f"--beside={world.folder / 'beside.json'}")
-    return said + ["--min-cluster-size=1"] * (world.c["way"] in FILES)
+    free = world.c["way"] in FILES and (job != "fit" or has_no_limits(world))
+    return said + ["--min-cluster-size=1"] * free
 
 
-def commanded(world: World, job: Any) -> dict[str, Any]:
+def commanded(world: World) -> dict[str, Any]:
     """What `fedcluster select-k`, `evaluate` or `profile` says with ``--json``."""
     given: list[object] = []
     if world.job_name != "select-k":
         given = [world.folder / "model.json"]
-        job.model.save(*given)
-    status, said = invoke(world.job_name, *given, *files(world), *options(world, job), "--json")
-    if status:
-        raise CommandError(said)
+        world.words["model"].save(*given)
+    said = done(world.job_name, *given, *files(world), *options(world), "--json")
     content: dict[str, Any]
     content, _ = json.JSONDecoder().raw_decode(said, said.index("{"))
     return content
 
 
-def labels_of(path: Path) -> np.ndarray:
-    """The clusters in a file of labels; -1 where a row has none."""
-    clusters = pd.read_csv(path)["cluster"].to_numpy()
-    return np.asarray(clusters)
+def labels_in(folder: Path, world: World) -> dict[str, Any]:
+    """The clusters in files of labels; -1 where a row has none."""
+    read = {name: pd.read_csv(folder / f"{name}.csv") for name in world.frames}
+    return {name: table["cluster"].to_numpy() for name, table in read.items()}
 
 
-def fitted(world: World, job: Any) -> Found:
-    return (command if world.c["way"] in COMMANDS else estimator)(world, job)
+def fitted(world: World) -> Found:
+    """A fit by the way of a combination."""
+    if world.c["way"] not in COMMANDS:
+        return estimated(world)
+    out = world.folder / "out"
+    said = done("fit", *files(world), *options(world), "-o", out)
+    content = json.loads((out / "history.json").read_text())
+    return Found(Model.load(out), labels_in(out / "labels", world), said, content, out)
 
 
 def predicted(world: World, found: Found) -> dict[str, Any]:
     """The labels of `fedcluster predict`."""
-    out = world.folder / "predicted"
-    options = of_values(world)
+    out, said = world.folder / "predicted", of_values(world)
     if world.c["way"] in FILES and "id_column" in world.parts:
-        options.append(f"--id-column={world.parts['id_column']}")
-    rows = files(world, apart=True)
-    status, said = invoke("predict", found.folder, *rows, *options, "-o", out)
-    if status:
-        raise CommandError(said)
-    return {name: labels_of(out / f"{name}.csv") for name in world.frames}
-
-
-def warned(said: str) -> list[str]:
-    """The doubts that a command tells on its screen."""
-    return [line.partition(": ")[2] for line in said.splitlines() if line.startswith("warning: ")]
+        said.append(f"--id-column={world.parts['id_column']}")
+    done("predict", found.folder, *files(world, apart=True), *said, "-o", out)
+    return labels_in(out, world)

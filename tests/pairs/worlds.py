@@ -6,11 +6,11 @@ depends on their order.
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
@@ -34,6 +34,7 @@ from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups, MinClusterSize
 from fedcluster.privacy.disclosure import Disclosure
+from fedcluster.texts.words import in_toml
 from fedcluster_app.secure.cohort import Terms
 from fedcluster_app.secure.engine import SecureEngine
 from fedcluster_app.secure.site import SecureSite
@@ -43,7 +44,7 @@ from fedcluster_app.wire.policy import Policy
 from fedcluster_app.wire.recorder import RecordedEngine
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
-from pairs.factors import JOBS, MEANS, Combination, factors_of
+from pairs.factors import JOBS, MEANS, Combination, defaults, factors_of
 
 NUMBERS = ("x", "y", "z")
 GRID = np.array([64.0, 4.0, 4096.0])
@@ -137,6 +138,18 @@ class World:
         given = chosen(self.job_name, self.c, names)
         return {name.removeprefix("site."): value for name, value in given.items()}
 
+    @cached_property
+    def words(self) -> dict[str, Any]:
+        """The parameters of the job, which may be of different kinds."""
+        given = chosen(self.job_name, self.c, JOBS[self.job_name][1])
+        if given.get("max_iter") == USUAL and _goes_on(given):
+            given["max_iter"] = ENOUGH
+        if "prepare" in given:
+            given["prepare"] = with_columns(given["prepare"], self)
+        if self.job_name == "fit":
+            return given | {name: for_width(given[name], self) for name in STARTS}
+        return given | {key: model(given[key]) for key in ("model", "beside") if given.get(key)}
+
     @property
     def parts(self) -> dict[str, str]:
         """The columns that are no values, by the key of a site file."""
@@ -190,54 +203,54 @@ class World:
             said.append(f"{self.own.get(name, name)}:{value}" if colon else each)
         return said
 
-    def address(self, name: str) -> tuple[str, dict[str, Any]]:
-        """Where the rows of a site are that lie in no file, and how they are read."""
-        folder = self.folder / name
+    def source(self, name: str) -> dict[str, Any]:
+        """Write the rows of a site; returns where they are, and how they are read."""
+        frame, folder, kind = self.written(name), self.folder / name, self.c["source"]
         folder.mkdir(parents=True, exist_ok=True)
-        lines = WRITERS[self.c["source"]](self.written(name), folder)
-        (_, url), *others = [line.split(" = ") for line in lines]
-        return json.loads(url), {key: json.loads(x) for key, x in others}
-
-    def write(self) -> dict[str, Path]:
-        """Write the files and site files of all sites; returns the site files."""
-        return {name: self._write(name) for name in self.frames}
+        if kind == "csv":
+            frame.to_csv(folder / "rows.csv", index=False, date_format="%Y-%m-%d")
+            return {"path": "rows.csv"}
+        if kind == "npz":
+            sparse.save_npz(folder / "rows.npz", sparse.csr_matrix(frame.to_numpy(dtype=float)))
+            return {"path": "rows.npz", "names": list(frame)}
+        if kind in ("parquet", "store"):
+            if "seen" in frame:
+                frame = frame.assign(seen=frame["seen"].dt.date)
+            frame.to_parquet(folder / "rows.parquet", index=False)
+            for i in range(2):  # a store is a folder of two files, by its address
+                (folder / "rows" / str(i)).mkdir(parents=True, exist_ok=True)
+                part = frame[i * len(frame) // 2 : (i + 1) * len(frame) // 2]
+                part.to_parquet(folder / "rows" / str(i) / "rows.parquet", index=False)
+            is_file = kind == "parquet"
+            return {"path": "rows.parquet"} if is_file else {"url": (folder / "rows").as_uri()}
+        if "seen" in frame:
+            frame = frame.assign(seen=frame["seen"].dt.strftime("%Y-%m-%d"))
+        with closing(sqlite3.connect(folder / "rows.db")) as connection:
+            frame.to_sql("rows", connection, index=False, if_exists="replace")
+        if kind == "database":
+            return {"url": f"sqlite:///{folder}/rows.db", "table": "rows"}
+        whole = next(name for name in map(str, frame) if not frame[name].isna().any())
+        return {"path": "rows.db", "table": "rows", "where": f"{whole}!=-1e9"}  # all rows pass
 
     def _write(self, name: str) -> Path:
-        folder = self.folder / name
-        folder.mkdir(parents=True, exist_ok=True)
-        source = WRITERS[self.c["source"]](self.written(name), folder)
-        site, lines = dict(self.site), [f'name = "{name}"']
-        if site["columns"] is not None:
-            site["columns"] = [self.own.get(column, column) for column in site["columns"]]
-        site["factors"] = {self.own.get(name, name): x for name, x in site["factors"].items()}
-        site["missing_values"] = self.missing_values
-        keys = ("columns", "missing_values", "protection", "values_in_memory", "plugins")
-        for key, value in {**self.parts, **{key: site[key] for key in keys}}.items():
-            if value not in (None, (), []):
-                lines.append(f"{key} = {json.dumps(value)}")
-        lines += ["[source]", *source]
-        tables = ("codes", "rename", "factors", "dates", "groups", "limits", "cost", "policy")
-        for key in (*tables, "privacy"):
-            for sub in (site[key],) if site[key] else ():
-                lines.append(f"[{key}]")
-                lines += [f"{k} = {_toml(value)}" for k, value in sub.items()]
-        if site["permits"]:
-            lines += ["[permits]", "required = false"]
-        (folder / "site.toml").write_text("\n".join([*lines, ""]))
-        return folder / "site.toml"
+        """Write the file and the site file of a site."""
+        site = self.site | {
+            "columns": [self.own.get(each, each) for each in self.site["columns"] or ()],
+            "factors": {self.own.get(name, name): x for name, x in self.site["factors"].items()},
+            "missing_values": self.missing_values,
+        }
+        content = {"name": name, **site, "source": self.source(name)}
+        said = [f"{k} = {in_toml(v)}" for k, v in content.items() if v not in (None, (), [], {})]
+        path = self.folder / name / "site.toml"
+        path.write_text("\n".join([*said, ""]))
+        return path
 
     @cached_property
     def site_files(self) -> list[SiteFile]:
         """With the present rows of a database or a store, as a site's worker has them."""
-        return [SiteFile.load(path).kept() for path in self.write().values()]
+        return [SiteFile.load(self._write(name)).kept() for name in self.frames]
 
     # Clients
-
-    def clients(
-        self, columns: Sequence[str] | None = None, *, raw: bool, network: bool = True
-    ) -> list[Client]:
-        """The clients of the sites, as a federation has them, or as this machine does."""
-        return [self.client(site, columns, raw=raw, network=network) for site in self.site_files]
 
     def client(
         self, site: SiteFile, columns: Sequence[str] | None, *, raw: bool, network: bool = True
@@ -285,65 +298,6 @@ class World:
         return known[site.name]
 
 
-def _toml(value: Any) -> str:
-    if isinstance(value, dict):
-        return "{ " + ", ".join(f"{json.dumps(k)} = {_toml(v)}" for k, v in value.items()) + " }"
-    return json.dumps(value)
-
-
-def _csv(frame: pd.DataFrame, folder: Path) -> list[str]:
-    frame.to_csv(folder / "rows.csv", index=False, date_format="%Y-%m-%d")
-    return ['path = "rows.csv"']
-
-
-def _parquet(frame: pd.DataFrame, folder: Path) -> list[str]:
-    if "seen" in frame:
-        frame = frame.assign(seen=frame["seen"].dt.date)
-    frame.to_parquet(folder / "rows.parquet", index=False)
-    return ['path = "rows.parquet"']
-
-
-def _store(frame: pd.DataFrame, folder: Path) -> list[str]:
-    """A folder of two Parquet files, by its address."""
-    for i in range(2):
-        place = folder / "rows" / str(i)
-        place.mkdir(parents=True, exist_ok=True)
-        _parquet(frame[i * len(frame) // 2 : (i + 1) * len(frame) // 2], place)
-    return [f"url = {json.dumps(place.parent.as_uri())}"]
-
-
-def _database(frame: pd.DataFrame, folder: Path) -> list[str]:
-    """A table by the address of its database."""
-    _sqlite(frame, folder)
-    return [f'url = "sqlite:///{folder}/rows.db"', 'table = "rows"']
-
-
-def _sqlite(frame: pd.DataFrame, folder: Path) -> list[str]:
-    """A table, with a filter that all rows pass."""
-    if "seen" in frame:
-        frame = frame.assign(seen=frame["seen"].dt.strftime("%Y-%m-%d"))
-    (folder / "rows.db").unlink(missing_ok=True)
-    connection = sqlite3.connect(folder / "rows.db")
-    frame.to_sql("rows", connection, index=False)
-    connection.close()
-    column = next(name for name in map(str, frame) if not frame[name].isna().any())
-    return ['path = "rows.db"', 'table = "rows"', f'where = "{column}!=-1e9"']
-
-
-def _npz(frame: pd.DataFrame, folder: Path) -> list[str]:
-    """A sparse matrix, which has no names of its own."""
-    sparse.save_npz(folder / "rows.npz", sparse.csr_matrix(frame.to_numpy(dtype=float)))
-    return ['path = "rows.npz"', f"names = {json.dumps(list(frame))}"]
-
-
-WRITERS: Mapping[str, Callable[[pd.DataFrame, Path], list[str]]] = {
-    "csv": _csv,
-    "parquet": _parquet,
-    "sqlite": _sqlite,
-    "npz": _npz,
-    "database": _database,
-    "store": _store,
-}
 ADDRESSES = ("database", "store")
 """Sources that a command is told by their address, with the rest of what says where they are."""
 
@@ -431,14 +385,12 @@ class _Lazy:
         return getattr(self._make(), name)
 
 
-def local(world: World, job: Any, *, network: bool = True) -> LocalEngine:
-    raw = preprocessing_of(job) is not None or _is_private(job)
-    return LocalEngine(world.clients(columns_asked(world, job), raw=raw, network=network))
-
-
-def one_by_one(world: World, job: Any, *, network: bool = True) -> OneByOne:
-    raw = preprocessing_of(job) is not None or _is_private(job)
-    return OneByOne(world.clients(columns_asked(world, job), raw=raw, network=network))
+def one_by_one(
+    world: World, job: Any, *, network: bool = True, kind: type[Any] = OneByOne
+) -> OneByOne:
+    """The sites as a federation has them, or as this machine does."""
+    raw, columns = preprocessing_of(job) is not None or _is_private(job), columns_asked(world, job)
+    return kind(world.client(site, columns, raw=raw, network=network) for site in world.site_files)
 
 
 def of_files(world: World, job: Any) -> OneByOne:
@@ -463,27 +415,24 @@ def columns_asked(world: World, job: Any) -> list[str] | None:
     return list(dict.fromkeys(columns)) or None
 
 
-def wire(world: World, job: Any) -> RemoteEngine:
-    ends = {site.name: responder(world, site) for site in world.site_files}
-    carrier = Wire(ends)
-    engine: Any = RemoteEngine(carrier, ends)
-    engine.wire = carrier
-    return _choosing(world, job, engine)
-
-
-def secure(world: World, job: Any) -> SecureEngine:
-    names = [site.name for site in world.site_files]
-    keys = identities(names)
+def wire(world: World, job: Any, *, is_secure: bool = False) -> Any:
+    """An engine over the wire, which chooses columns first, as `run_job` does."""
+    sites, ends = {site.name: site for site in world.site_files}, dict[str, Responder]()
+    keys = identities(list(sites))
     peers = {name: key.public_key() for name, key in keys.items()}
-    ends = {
-        site.name: responder(
-            world,
-            site,
-            SecureSite(site.name, keys[site.name], peers, Terms(colluders=site.colluders)),
-        )
-        for site in world.site_files
-    }
-    return _choosing(world, job, SecureEngine(Wire(ends), ends))
+    for name, site in sites.items():
+        terms = Terms(colluders=site.colluders)
+        secure = SecureSite(name, keys[name], peers, terms) if is_secure else None
+        ends[name] = responder(world, site, secure)
+    carrier = Wire(ends)
+    engine: Any = (SecureEngine if is_secure else RemoteEngine)(carrier, ends)
+    engine.wire, columns = carrier, columns_asked(world, job)
+    if _is_private(job):
+        named = job.bounds if isinstance(job.bounds, Mapping) else world.values
+        engine.choose_publicly(tuple(columns or named))
+    else:
+        engine.choose(columns, raw=preprocessing_of(job) is not None)
+    return engine
 
 
 class Here:
@@ -523,23 +472,12 @@ def on_dask(world: World, job: Any) -> DaskEngine:
     )
 
 
-def _choosing(world: World, job: Any, engine: Any) -> Any:
-    """What a run does first: it chooses columns, as `run_job` does."""
-    columns = columns_asked(world, job)
-    if _is_private(job):
-        named = job.bounds if isinstance(job.bounds, Mapping) else world.values
-        engine.choose_publicly(tuple(columns or named))
-    else:
-        engine.choose(columns, raw=preprocessing_of(job) is not None)
-    return engine
-
-
 MAKERS: Mapping[str, Callable[[World, Any], Any]] = {
-    "local": local,
+    "local": partial(one_by_one, kind=LocalEngine),
     "wire": wire,
-    "resumed": local,
+    "resumed": partial(one_by_one, kind=LocalEngine),
     "resumed wire": wire,
-    "secure": secure,
+    "secure": partial(wire, is_secure=True),
     "dask": on_dask,
 }
 
@@ -549,24 +487,10 @@ MAKERS: Mapping[str, Callable[[World, Any], Any]] = {
 
 def job_of(world: World) -> Any:
     """The job of a combination."""
-    return JOBS[world.job_name][0](**words_of(world))
+    return JOBS[world.job_name][0](**world.words)
 
 
-def words_of(world: World) -> dict[str, Any]:
-    """The parameters of a job, which may be of different kinds."""
-    factors = JOBS[world.job_name][1]
-    given = {name: factors[name][world.c[name]] for name in factors}
-    if given.get("max_iter") == USUAL and _goes_on(given):
-        given["max_iter"] = ENOUGH
-    if "prepare" in given:
-        given["prepare"] = with_columns(given["prepare"], world)
-    if world.job_name == "fit":
-        given |= {name: for_width(given[name], world) for name in ("init", "start", "means")}
-    for key in {"model", "beside"} & given.keys() if world.job_name != "fit" else ():
-        given[key] = given[key] and model(given[key])
-    return given
-
-
+STARTS = ("init", "start", "means")
 USUAL, ENOUGH = 300, 20
 """Rounds that a fit may take, and those after which there is nothing new in one that goes on."""
 
@@ -606,8 +530,7 @@ def for_width(start: Any, world: World) -> Any:
 @cache
 def model(name: str) -> Model:
     """A model that a fit with other rows has found, for jobs about models."""
-    whole = {key: next(iter(values)) for key, values in factors_of("fit").items()}
-    world = World("fit", whole, frames(whole, seed=9))
+    world = World("fit", defaults("fit"), frames(defaults("fit"), seed=9))
     jobs = {
         "plain": fit_of(3),
         "prepared": fit_of(3, prepare=PreprocessingSpec(missing="mean")),
@@ -628,20 +551,6 @@ def run(world: World, job: Any, engine: Engine) -> JobReport:
     if _is_private(job) and isinstance(job.bounds, Mapping):
         columns = tuple(job.bounds)
     return execute(job, engine, columns=columns)
-
-
-def probe(world: World, job: Any, engine: Engine) -> Exception | None:
-    """How a job is refused before any site is asked; None where one would be.
-
-    The engine raises AskedError where it is asked.
-    """
-    try:
-        run(world, job, engine)
-    except AskedError:
-        return None
-    except Exception as error:
-        return error
-    raise AssertionError("no site was asked, and there is a result")
 
 
 def resumed(world: World, job: Any, make: Callable[[World, Any], Any], at: int) -> JobReport:
