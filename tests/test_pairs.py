@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from itertools import chain, combinations, islice
+from collections.abc import Mapping
+from itertools import chain, combinations, islice, product
 from random import Random
+from typing import Any
 
 import pytest
 from pairs.arrays import drawn, groups_in, impossible, kept, not_kept, rows
@@ -26,12 +28,13 @@ from pairs.factors import (
     with_needs,
 )
 from pairs.laws import Case, laws_of
-from pairs.ways import options, speechless
+from pairs.ways import CommandError, commanded, fitted, is_line_of, options, speechless
 from pairs.worlds import World, frames
 from searches import shorten
 from typer.main import get_command
 
-from fedcluster.options.refusals import table
+from fedcluster.engines import LocalEngine
+from fedcluster.errors import InputError
 from fedcluster_app.cli import app
 
 SEED = int(os.environ.get("FEDCLUSTER_PAIRS_SEED", "0"))
@@ -130,19 +133,32 @@ def test_combinations_of_every_pair_obey_the_laws(job: str, part: int) -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_pair_in_no_combination_is_refused_by_the_table_and_asks_nobody(job: str) -> None:
-    """Trying fails where a site is asked. What rows hold, and a site's policy, are no options."""
+def test_a_pair_in_no_combination_is_refused_by_the_table_and_asks_nobody(
+    job: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trying fails where a site is asked. What rows hold, and a site's policy, are no options.
+
+    An estimator and a command refuse options by the same row, one pair for each line.
+    """
     refused, lost = not_kept(job)
     assert impossible(job).isdisjoint(chain(*map(groups_in, kept(job))))
     assert not lost, "in no combination: cd tests && python -m pairs.arrays"
-    assert refused
-    others = {
-        pair: str(error)
-        for pair, error in refused.items()
-        if getattr(error, "refusal", None) not in table().values()
-        and not re.search(f"{OF_ROWS}|{OF_POLICY}", str(error))
+    rows: Mapping[Any, Any] = {
+        pair: getattr(each, "refusal", None) for pair, each in refused.items()
     }
-    assert not others, job
+    others = {pair: str(refused[pair]) for pair, row in rows.items() if row is None}
+    assert [s for s in others.values() if not re.search(f"{OF_ROWS}|{OF_POLICY}", s)] == []
+    monkeypatch.setattr(LocalEngine, "ask", lambda *_: pytest.fail("a site was asked"))
+    of_job = [pair for pair, row in rows.items() if row and dict(pair).keys() <= {*JOBS[job][1]}]
+    said = {str(refused[pair]): pair for pair in of_job}
+    for pair, way in product(said.values(), ("pandas", "files") if job == "fit" else ("files",)):
+        world = World(job, c := with_needs(job, *pair) | {"way": way}, frames(c))
+        if not speechless(world):
+            with pytest.raises((InputError, ValueError, CommandError)) as caught:
+                (fitted if job == "fit" else commanded)(world)
+            line = str(caught.value).splitlines()[-1].removeprefix("error: ")
+            named = re.match("algorithm must be one of", line)  # those of the estimator
+            assert named or is_line_of(rows[pair], line), (sorted(pair), way, line)
 
 
 @pytest.mark.long

@@ -1,33 +1,41 @@
-"""Combinations that are refused: each row of the table is reached, before a site is asked."""
+"""Combinations that are refused: each row of the table is reached, before a site is asked.
+
+What users meet by an estimator or a command beside each other option is in `test_pairs.py`.
+"""
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 import runpy
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, fields
-from functools import cache
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from pairs.ways import is_line_of
+from pairs.worlds import Here
 from secure_sites import STEPS, federation
 from test_budget import ByHand, responder
 from typer.testing import CliRunner
 
 import fedcluster
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans, select_k
-from fedcluster.algorithms import FFCM, FKM, KFed, Lloyd
-from fedcluster.core import Column, Data, Engine, State
-from fedcluster.engines import LocalEngine
+from fedcluster.algorithms import FFCM, KFed, Lloyd
+from fedcluster.core import Column, Data, State
+from fedcluster.engines import DaskEngine, LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.jobs import Evaluate, SelectK, execute, fit_of, job_from_json
+from fedcluster.jobs import Evaluate, execute, fit_of, job_from_json
 from fedcluster.model import Model
-from fedcluster.options.refusals import RefusedCombination, table
+from fedcluster.options.refusals import table
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import Budget
@@ -48,21 +56,24 @@ from fedcluster_app.wire.remote import RemoteEngine
 pytestmark = pytest.mark.usefixtures("short_searches")
 
 ROOT = Path(__file__).parents[1]
-
 ROWS = np.concatenate([np.random.default_rng(0).normal(c, 1.0, (40, 2)) for c in (0.0, 9.0, 18.0)])
 PARTS = {f"s{i}": ROWS[i::4] for i in range(4)}
 COLUMNS = ("x0", "x1")
 KNOWN = Model(ROWS[[0, 50, 100]], np.ones(3), COLUMNS, {"name": "Lloyd"})
-BOUNDS = ([-9.0, -9.0], [30.0, 30.0])
+START = ROWS[[0, 50, 100]]
 IGNORE = PreprocessingSpec(missing="ignore")
-PRIVATE: Mapping[str, Any] = {"epsilon": 50.0, "bounds": BOUNDS}
+PRIVATE: Mapping[str, Any] = {"epsilon": 50.0, "bounds": ([-9.0, -9.0], [30.0, 30.0])}
+MIXTURE: Mapping[str, Any] = {"model": "mixture"}
+TRIM: Mapping[str, Any] = {"trim": 0.1}
+Ask = Callable[..., Any]
+"""A way to ask, which is given a folder and may change it."""
 
 
+@dataclass
 class Chunks:
     """Rows in two chunks."""
 
-    def __init__(self, rows: np.ndarray) -> None:
-        self.rows = rows
+    rows: np.ndarray
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -75,350 +86,219 @@ class Chunks:
         return Data(self.rows)
 
 
-# The sites
+def texts(rows: np.ndarray) -> Data:
+    """Rows with a column of text."""
+    ward = Column("ward", "text", ("a", "b"))
+    both = np.column_stack([rows[:, 0], np.arange(len(rows)) % 2])
+    return Data(both, columns=(Column("age"), ward))
 
 
-def plain() -> LocalEngine:
-    return LocalEngine(Client(name, Data(rows)) for name, rows in PARTS.items())
+def weighed(rows: np.ndarray) -> Data:
+    return Data(rows, np.full(len(rows), 2.0))
 
 
-def grouped() -> Engine:
-    how = Groups(p=5, min_rows=10)
-    return LocalEngine(Client(name, Data(rows), protection=how) for name, rows in PARTS.items())
+def owned(rows: np.ndarray) -> Data:
+    """Rows that say whose they are, and not how many of a person count."""
+    return Data(rows, groups=np.arange(len(rows)) // 2)
 
 
-def chunked() -> Engine:
-    return LocalEngine(Client(name, Chunks(rows)) for name, rows in PARTS.items())
+def here(data: Callable[..., Any] = Data, parts: Any = PARTS, **more: Any) -> LocalEngine:
+    return LocalEngine(Client(name, data(rows), **more) for name, rows in parts.items())
 
 
-def tiny() -> Engine:
-    """Sites with fewer rows than could describe the clusters."""
-    return LocalEngine(Client(f"s{i}", Data(rows)) for i, rows in enumerate(np.split(ROWS, 30)))
-
-
-def weighed() -> LocalEngine:
-    return LocalEngine(
-        Client(name, Data(rows, np.full(len(rows), 2.0))) for name, rows in PARTS.items()
-    )
-
-
-def owned() -> LocalEngine:
-    """Sites that say whose each row is, and not how many of a person count."""
-    return LocalEngine(
-        Client(name, Data(rows, groups=np.arange(len(rows)) // 2)) for name, rows in PARTS.items()
-    )
-
-
-def budgeted() -> Engine:
-    rules = Disclosure(budget=Budget(2.0, 1e-6))
-    return LocalEngine(Client(name, Data(rows), rules) for name, rows in PARTS.items())
-
-
-def texts() -> Engine:
-    """Sites with a column of text."""
-    column = Column("ward", "text", ("a", "b"))
-    rows = {name: np.column_stack([x[:, 0], np.arange(len(x)) % 2]) for name, x in PARTS.items()}
-    return LocalEngine(
-        Client(name, Data(x, columns=(Column("age"), column))) for name, x in rows.items()
-    )
-
-
-def wired() -> RemoteEngine:
-    """Sites behind the wire, in this process."""
-    engine = RemoteEngine(
-        federation({name: Data(rows) for name, rows in PARTS.items()}, secure=False), PARTS
-    )
-    engine.choose(COLUMNS)
-    return engine
-
-
-def wired_of(
-    kind: Callable[[], LocalEngine], *, is_secure: bool = False
-) -> Callable[[], RemoteEngine]:
-    """The same sites behind the wire, asked with noise."""
-
-    def wired() -> RemoteEngine:
-        parts = {name: client.data for name, client in kind().clients.items()}
-        how = SecureEngine if is_secure else RemoteEngine
-        engine = how(federation(parts, secure=is_secure), parts)
-        engine.choose_publicly(COLUMNS)
-        return engine
-
-    return wired
-
-
-def secure(**terms: Any) -> SecureEngine:
-    engine = SecureEngine(
-        federation({name: Data(rows) for name, rows in PARTS.items()}), PARTS, **terms
-    )
-    engine.choose(COLUMNS)
+def wired(data: Callable[..., Any] = Data, *, noisy: bool = False, secure: bool = False) -> Any:
+    """The same sites behind the wire, in this process."""
+    kind: Any = SecureEngine if secure else RemoteEngine
+    carrier = federation({name: data(rows) for name, rows in PARTS.items()}, secure=secure)
+    engine = kind(carrier, PARTS)
+    (engine.choose_publicly if noisy else engine.choose)(COLUMNS)
     return engine
 
 
 # Ways to ask
 
 
-def fit(kind: Callable[[], Engine] = plain, **options: Any) -> Callable[..., Any]:
+def fit(engine: Callable[[], Any] = here, **options: Any) -> Ask:
     """A fit by the function that all ways of asking lead to."""
-
-    def ask(**_: Any) -> Any:
-        return execute(fit_of(**{"n_clusters": 3, **options}), kind(), columns=COLUMNS)
-
-    return ask
+    job = {"n_clusters": 3, **options}
+    return lambda _: execute(fit_of(**job), engine(), columns=COLUMNS)
 
 
-def model(kind: type[Any] = FederatedKMeans, **options: Any) -> Callable[..., Any]:
+def evaluated(engine: Callable[[], Any], **options: Any) -> Ask:
+    return lambda _: execute(Evaluate(KNOWN, **options), engine(), columns=COLUMNS)
+
+
+def model(kind: type[Any] = FederatedKMeans, **options: Any) -> Ask:
     """A fit by an estimator."""
     name = "n_components" if kind is FederatedGaussianMixture else "n_clusters"
-    return lambda **_: kind(**{name: 3, "random_state": 0, **options}).fit(PARTS)
+    return lambda _: kind(**{name: 3, "random_state": 0, **options}).fit(PARTS)
 
 
-def command(*arguments: object) -> Callable[..., Any]:
-    """A command in a folder with files of sites."""
+def clients(**options: Any) -> Ask:
+    every = [Client(name, Data(rows)) for name, rows in PARTS.items()]
+    return lambda _: FederatedKMeans(3, **options).fit_clients(every)
 
-    def ask(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-        monkeypatch.chdir(folder)
-        for name, rows in PARTS.items():
-            table = pd.DataFrame(rows, columns=COLUMNS).assign(where=name)
-            table.to_csv(f"{name}.csv", index=False)
-        content = 'name = "s0"\ncolumns = ["x0", "x1"]\n[source]\npath = "s0.csv"\n'
-        Path("site.toml").write_text(content)
-        Path("codes.toml").write_text(content + '[codes]\nx0 = { "1" = "M" }\n')
-        KNOWN.save("model.json")
-        ran = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
-        assert (ran.exit_code, ran.stdout) == (2, "")
-        [line] = ran.stderr.splitlines()
-        raise SaidError(line.removeprefix("error: "))
 
-    return ask
+def chosen(**options: Any) -> Ask:
+    return lambda _: select_k(PARTS, range(1, 4), **options)
 
 
 class SaidError(Exception):
     """The line that a command has left."""
 
 
-def site_file(
-    content: str, then: Callable[[SiteFile, Membership], Any] | None = None
-) -> Callable[..., Any]:
-    """A site file, and what is made of it."""
+def command(line: str) -> Ask:
+    """A command in a folder with files of sites, SITES."""
 
-    def ask(folder: Path, **_: Any) -> Any:
-        (folder / "rows.csv").write_text("x0,x1\n0,1\n2,3\n")
-        path = folder / "site.toml"
-        path.write_text(content)
-        site = SiteFile.load(path)
-        return None if then is None else then(site, Membership.from_site_file(site))
+    def ask(folder: Path) -> Any:
+        for name, rows in PARTS.items():
+            table = pd.DataFrame(rows, columns=COLUMNS).assign(where=name)
+            table.to_csv(folder / f"{name}.csv", index=False)
+        content = 'name = "s0"\ncolumns = ["x0", "x1"]\n[source]\npath = "s0.csv"\n'
+        (folder / "site.toml").write_text(content)
+        (folder / "codes.toml").write_text(content + '[codes]\nx0 = { "1" = "M" }\n')
+        KNOWN.save(folder / "model.json")
+        for how in ("age:2024-12-31", "month"):  # models that a date is another number in
+            dated = Preprocessor((NumericColumn("x0", date=how),))
+            other = Model(np.array([[0.0], [9.0]]), np.ones(2), ("x0",), preprocessor=dated)
+            other.save(folder / f"{how[:3]}.json")
+        sites = " ".join(f"{name}.csv" for name in PARTS)
+        words = shlex.split(line.replace("SITES", f"{sites} --columns x0,x1").replace("ALL", sites))
+        with contextlib.chdir(folder):
+            ran = CliRunner().invoke(app, words, catch_exceptions=False)
+        assert (ran.exit_code, ran.stdout) == (2, "")
+        [said] = ran.stderr.splitlines()
+        raise SaidError(said.removeprefix("error: "))
 
     return ask
 
 
-def grouped_once(
+JOINED = '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+FILE = 'path = "rows.csv"\n'
+QUERY = 'url = "sqlite:///x"\nquery = "select 1"\n'
+BUDGET = "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"
+STRICT = '[privacy]\npreset = "strict"\n'
+
+
+def site_file(
     before: str = "",
     after: str = "",
-    source: str = 'path = "rows.csv"\n',
+    source: str = FILE,
+    then: Callable[[SiteFile], Any] = lambda site: None,
     beside: str = "",
-    then: Callable[[SiteFile], Any] = group_once,
-) -> Callable[..., Any]:
-    """A site file, perhaps with a file beside it, whose rows are grouped once."""
+) -> Ask:
+    """A site file, perhaps with a file beside it, and what is made of it."""
 
-    def ask(folder: Path, **_: Any) -> Any:
+    def ask(folder: Path) -> Any:
+        (folder / "rows.csv").write_text("x0,x1\n0,1\n2,3\n")
         if beside:
             (folder / beside).touch()
-        content = f'name = "north"\n{before}[source]\n{source}{after}'
-        return site_file(content + JOINED, lambda site, _: then(site))(folder)
+        path = folder / "site.toml"
+        path.write_text(f'name = "north"\n{before}[source]\n{source}{after}')
+        return then(SiteFile.load(path))
 
     return ask
 
 
-FILE = 'name = "north"\n{}[source]\npath = "rows.csv"\n{}'
-STRICT = '[privacy]\npreset = "strict"\n'
-JOINED = '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
-FILES = [f"{name}.csv" for name in PARTS]
-BOUNDED = "prepare.bounds={x0=[0,9],x1=[0,9]}"
-FITTED = ["fit", *FILES, "--columns", "x0,x1", "-k"]
-SELECTED = ["select-k", *FILES, "--columns", "x0,x1"]
-NOISY = [*FITTED, 3, "--set", "fit.epsilon=9", "--set", BOUNDED]
+def joined(
+    kind: Callable[[SiteFile, Membership], Any],
+) -> Callable[[SiteFile], Any]:
+    return lambda site: kind(site, Membership.from_site_file(site))
 
 
-def evaluated(kind: Callable[[], Engine], **options: Any) -> Callable[..., Any]:
-    def ask(**_: Any) -> Any:
-        return execute(Evaluate(KNOWN, **options), kind(), columns=COLUMNS)
+def budget_of_site(**options: Any) -> Ask:
+    """A fit of a site behind the wire with a budget, which says itself what it refuses."""
+
+    def ask(folder: Path) -> Any:
+        site = responder(folder, Client("north", Data(ROWS)), Budget(2.0, 1e-6), steps=STEPS)
+        engine = RemoteEngine(ByHand(north=site), ["north"])
+        if options:
+            engine.choose_publicly(COLUMNS)
+        execute(fit_of(3, **options), engine, columns=COLUMNS)
 
     return ask
 
 
-def dated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Two models that a date is another number in."""
-    for name in ("age:2024-12-31", "month"):
-        how = Preprocessor((NumericColumn("x0", date=name),))
-        model = Model(np.array([[0.0], [9.0]]), np.ones(2), ("x0",), preprocessor=how)
-        model.save(folder / f"{name[:3]}.json")
-    asked = command("evaluate", "age.json", *FILES, "--beside", "mon.json")
-    return asked(folder=folder, monkeypatch=monkeypatch)
-
-
-def remote_budget(folder: Path, **_: Any) -> Any:
-    """A plain fit of a site with a budget behind the wire, which says so itself."""
-    site = responder(folder, Client("north", Data(ROWS)), Budget(2.0, 1e-6), steps=STEPS)
-    execute(fit_of(3), RemoteEngine(ByHand(north=site), ["north"]), columns=COLUMNS)
-
-
-def remote_overspent(folder: Path, **_: Any) -> Any:
-    """A fit that takes more than there is of a site's budget."""
-    site = responder(folder, Client("north", Data(ROWS)), Budget(2.0, 1e-6), steps=STEPS)
-    engine = RemoteEngine(ByHand(north=site), ["north"])
-    engine.choose_publicly(COLUMNS)
-    execute(fit_of(3, epsilon=2.5, bounds=BOUNDS), engine, columns=COLUMNS)
-
-
-def run_of(
-    words: Mapping[str, Any], sites: Iterable[str] = PARTS, **options: Any
-) -> Callable[..., Any]:
+def run_of(**words: Any) -> Ask:
     """A run that is handed to the coordinator of a federation."""
 
-    def ask(folder: Path, **_: Any) -> Any:
-        made = create(folder / "trial", list(sites), "127.0.0.1:1", insecure=True)
-        return content_of(
-            made, folder / "run", fit_of(**words), RunOptions(folder / "out", **options)
-        )
+    def ask(folder: Path) -> Any:
+        made = create(folder / "trial", list(PARTS), "127.0.0.1:1", insecure=True)
+        return content_of(made, folder / "run", fit_of(**words), RunOptions(folder / "out"))
 
     return ask
 
 
-def engine_and_rows(**_: Any) -> Any:
-    FederatedKMeans(3).fit(PARTS, engine=plain())
-
-
-def spanning_persons(**_: Any) -> Any:
-    import dask.dataframe as dd
-    from distributed import Client as Cluster
-
-    from fedcluster.engines import DaskEngine
-
+def spanning_persons(_: Path) -> Any:
     rows = pd.DataFrame({"x0": np.arange(8.0), "person": [0, 1] * 4})
-    with Cluster(processes=False, dashboard_address=":0"):
-        DaskEngine(dd.from_pandas(rows, npartitions=2), group_column="person").introduce()
+    engine = DaskEngine(dd.from_pandas(rows, npartitions=2), group_column="person", client=Here())
+    engine.introduce()
 
 
-def clients(**options: Any) -> Callable[..., Any]:
-    return lambda **_: FederatedKMeans(3, **options).fit_clients(
-        Client(name, Data(rows)) for name, rows in PARTS.items()
-    )
+grouped = partial(here, protection=Groups(p=5, min_rows=10))
+budgeted = partial(here, filters=Disclosure(budget=Budget(2.0, 1e-6)))
+noisy, secure = partial(wired, noisy=True), partial(wired, secure=True)
+noisy_secure = partial(wired, noisy=True, secure=True)
+MIXED = FederatedGaussianMixture
+TINY = {f"s{i}": rows for i, rows in enumerate(np.split(ROWS, 30))}
+"""Sites with fewer rows than could describe the clusters."""
+WEIGHTS = {name: np.ones(len(rows)) for name, rows in PARTS.items()}
+NOISE = "--set fit.epsilon=9 --set prepare.bounds={x0=[0,9],x1=[0,9]}"
 
-
-def chosen(**options: Any) -> Callable[..., Any]:
-    return lambda **_: select_k(PARTS, range(1, 4), **options)
-
-
-MIXTURE: Mapping[str, Any] = {"model": "mixture"}
-TRIM: Mapping[str, Any] = {"trim": 0.1}
-ROBUST: Mapping[str, Any] = {"robust": 1}
-START = ROWS[[0, 50, 100]]
-
-REACHED: dict[str, list[Callable[..., Any]]] = {
+REACHED: dict[str, list[Ask | str]] = {
     "kind-parameter": [
-        fit(**TRIM, n_clusters="auto"),
         fit(wired, **TRIM, n_clusters=[2, 3]),
-        command(*FITTED, "auto", "--trim", 0.1),
-        run_of({"n_clusters": "auto", "trim": 0.1}),
+        run_of(n_clusters="auto", trim=0.1),
         chosen(**TRIM),
-        model(**TRIM, algorithm=FKM(3)),
-        command(*FITTED, 3, "--trim", 0.1, "--missing", "ignore"),
-        model(**ROBUST, sums_only=True),
-        command(*FITTED, 3, "--set", "fit.robust=1", "--set", "prepare.pca=1"),
-        model(**PRIVATE, n_clusters="auto"),
         chosen(epsilon=50.0),
-        model(**PRIVATE, init=START),
-        model(**PRIVATE, prepare="standard"),
-        *(command(*NOISY, *each) for each in (["--scale", "none"], ["--profile"], ["--fuzzy"])),
-        model(bounds=BOUNDS),
-        command(*FITTED, 3, "--set", "fit.group_size=3"),
-        command(*FITTED, 3, "--set", "fit.noise=true"),
-        fit(start=State.at(START)),
-        model(FederatedGaussianMixture, n_components=3, merge=True),
-        model(FederatedGaussianMixture, n_components="auto", merge=True, reg_covar=1.0),
-        model(FederatedGaussianMixture, n_components="auto", rule="fuzzy-db"),
-        model(FederatedFuzzyCMeans, prepare=IGNORE),
-        model(prepare=IGNORE, algorithm="fkm"),
-        command(*FITTED, 3, "--algorithm", "ffcm"),
-        command(*SELECTED, "--metric", "cosine", "--set", "select_k.m=2"),
-        model(rule="gap"),
+        f"fit SITES -k 3 {NOISE} --scale none",
+        model(MIXED, n_components="auto", rule="fuzzy-db"),
         model(rule=Rule("likelihood", bounds=(np.zeros(2), np.ones(2)))),
         model(n_clusters=[2, 3], rule="xie-beni"),
-        fit(**MIXTURE, stability=True),
     ],
     "robust-start": [
-        fit(chunked, **ROBUST),
-        fit(tiny, **ROBUST),
-        model(**ROBUST, init="random"),
-        fit(wired, **ROBUST, init="k-means++"),
+        fit(partial(here, Chunks), robust=1),
+        fit(partial(here, parts=TINY), robust=1),
+        fit(wired, robust=1, init="k-means++"),
     ],
     "robust-sites": [
         model(robust=2),
         fit(wired, robust=2),
-        command(*FITTED, 3, "--set", "fit.robust=2"),
+        "fit SITES -k 3 --set fit.robust=2",
     ],
-    "epsilon-bounds": [
-        model(epsilon=50.0),
-        command(*FITTED, 3, "--set", "fit.epsilon=9"),
-        run_of({"n_clusters": 3, "epsilon": 9.0}),
-    ],
+    "epsilon-bounds": [run_of(n_clusters=3, epsilon=9.0)],
     "epsilon-limits": [
         model(**PRIVATE, min_cluster_size=5),
-        command(*FITTED, 3, "--set", "fit.epsilon=9", "--set", BOUNDED, "--min-cluster-size", 5),
+        f"fit SITES -k 3 {NOISE} --min-cluster-size 5",
     ],
-    "budget-exact": [
-        fit(budgeted),
-        fit(budgeted, **MIXTURE),
-        evaluated(budgeted),
-        evaluated(budgeted, beside=KNOWN),
-        remote_budget,
-    ],
-    "noise-unbudgeted": [
-        fit(wired_of(plain), **PRIVATE),
-        fit(wired_of(plain, is_secure=True), **PRIVATE),
-    ],
-    "noise-overspent": [remote_overspent],
+    "budget-exact": [fit(budgeted), evaluated(budgeted), budget_of_site()],
+    "noise-unbudgeted": [fit(noisy, **PRIVATE), fit(noisy_secure, **PRIVATE)],
+    "noise-overspent": [budget_of_site(epsilon=2.5, bounds=PRIVATE["bounds"])],
     "noise-groups": [fit(grouped, **PRIVATE), model(**PRIVATE, protection=Groups())],
     "noise-weights": [
-        lambda **_: FederatedKMeans(3, **PRIVATE).fit(
-            PARTS, sample_weight={name: np.ones(len(rows)) for name, rows in PARTS.items()}
-        ),
-        fit(weighed, **PRIVATE),
-        fit(wired_of(weighed), **PRIVATE),
-        fit(wired_of(weighed, is_secure=True), **PRIVATE),
+        lambda _: FederatedKMeans(3, **PRIVATE).fit(PARTS, sample_weight=WEIGHTS),
+        fit(partial(here, weighed), **PRIVATE),
+        fit(partial(noisy, weighed), **PRIVATE),
+        fit(partial(noisy_secure, weighed), **PRIVATE),
     ],
-    "noise-persons": [fit(owned, **PRIVATE), fit(wired_of(owned), **PRIVATE)],
+    "noise-persons": [
+        fit(partial(here, owned), **PRIVATE),
+        fit(partial(noisy, owned), **PRIVATE),
+    ],
     "sums-more": [
-        fit(secure, **ROBUST),
-        fit(secure, participation=0.5),
-        fit(secure, algorithm="fkm"),
         fit(secure, algorithm=KFed(3)),
-        fit(secure, algorithm="ffcm", m=2.0),
-        fit(secure, init="summaries"),
         fit(secure, init="random"),
-        model(sums_only=True, algorithm="fkm"),
-        model(sums_only=True, algorithm="kfed"),
         model(FederatedFuzzyCMeans, sums_only=True, algorithm="ffcm"),
-        command(*FITTED, 3, "--set", "fit.sums_only=true", "--algorithm", "fkm"),
-        model(sums_only=True, init="summaries"),
-        command(*FITTED, 3, "--set", "fit.sums_only=true", "--set", "fit.init=random"),
     ],
     "mixture-weight": [
-        fit(texts, **MIXTURE, prepare=PreprocessingSpec(weights={"ward": 2.0})),
-        command(
-            *("fit", *FILES, "-k", 3, "--model", "mixture"),
-            *("--categories", "where", "--set", "prepare.weights.where=2"),
-        ),
+        fit(partial(here, texts), **MIXTURE, prepare=PreprocessingSpec(weights={"ward": 2.0})),
+        "fit ALL -k 3 --model mixture --categories where --set prepare.weights.where=2",
     ],
-    "mixture-own": [
-        fit(**MIXTURE, algorithm=Lloyd()),
-        fit(wired, **MIXTURE, algorithm="fedcluster.algorithms.Lloyd"),
-    ],
+    "mixture-own": [fit(wired, **MIXTURE, algorithm="fedcluster.algorithms.Lloyd")],
     "missing-whole": [
-        lambda **_: PreprocessingSpec(missing="ignore", pca=1),
-        command(*FITTED, 3, "--missing", "ignore", "--set", "prepare.pca=1"),
-        lambda **_: PreprocessingSpec(missing="ignore", unit=True),
+        lambda _: PreprocessingSpec(missing="ignore", pca=1),
+        lambda _: PreprocessingSpec(missing="ignore", unit=True),
+        "fit SITES -k 3 --missing ignore --set prepare.pca=1",
     ],
     "missing-own": [model(prepare=IGNORE, algorithm=Lloyd())],
     "algorithm-other": [
@@ -426,128 +306,85 @@ REACHED: dict[str, list[Callable[..., Any]]] = {
         model(FederatedFuzzyCMeans, algorithm=FFCM(1.5)),
     ],
     "algorithm-option": [
-        model(algorithm="kfed", init="random"),
         model(algorithm="kfed", init=START),
-        model(algorithm="kfed", n_init=3),
-        model(algorithm="fkm", init="summaries"),
-        command(*FITTED, 3, "--algorithm", "kfed", "--set", "fit.n_init=3"),
-        model(algorithm="kfed", tol=0.1),
-        command(*FITTED, 3, "--algorithm", "fedavg", "--set", "fit.tol=0.1"),
+        "fit SITES -k 3 --algorithm fedavg --set fit.tol=0.1",
     ],
-    "start-starts": [
-        model(init=START, n_init=2),
-        model(FederatedGaussianMixture, means_init=START, n_init=2),
-    ],
+    "start-starts": [model(MIXED, means_init=START, n_init=2)],
     "start-shape": [
         fit(init=START[:2]),
-        fit(texts, init=START[:, :1]),
+        fit(partial(here, texts), init=START[:, :1]),
         fit(init=START, prepare=PreprocessingSpec(pca=1)),
         fit(wired, init=START[:, :1], prepare=PreprocessingSpec()),
         fit(start=State.at(START[:2]), **MIXTURE),
     ],
-    "start-means": [model(FederatedGaussianMixture, weights_init=np.ones(3) / 3)],
-    "choice-start": [
-        model(init=START, n_clusters="auto"),
-        fit(init=START, n_clusters=[2, 3]),
-        fit(start=State.at(START), n_clusters="auto", **MIXTURE),
-        model(FederatedGaussianMixture, means_init=START, n_components="auto"),
-        chosen(init=START),
-    ],
-    "choice-elbow": [
-        chosen(pick="elbow"),
-        model(n_clusters="auto", rule=Rule("vote", "elbow")),
-        command("select-k", *FILES, "--columns", "x0,x1", "--set", "select_k.pick=elbow"),
-    ],
-    "choice-averaging": [
-        chosen(averaging="avg_1"),
-        lambda **_: execute(SelectK(k_max=3, averaging="avg_1"), plain(), columns=COLUMNS),
-        command("select-k", *FILES, "--columns", "x0,x1", "--set", "select_k.averaging=avg_1"),
-    ],
+    "start-means": [model(MIXED, weights_init=np.ones(3) / 3)],
+    "choice-start": [chosen(init=START), model(MIXED, means_init=START, n_components="auto")],
+    "choice-elbow": [chosen(pick="elbow"), model(n_clusters="auto", rule=Rule("vote", "elbow"))],
+    "choice-averaging": [chosen(averaging="avg_1")],
     "choice-bounds": [
         chosen(bounds=(0.0, 30.0), prepare="standard"),
-        command("select-k", *FILES, "--columns", "x0,x1", "--set", "select_k.bounds=[[0,30]]"),
+        "select-k SITES --set select_k.bounds=[[0,30]]",
     ],
-    "engine-rows": [engine_and_rows],
+    "engine-rows": [lambda _: FederatedKMeans(3).fit(PARTS, engine=here())],
     "dask-persons": [spanning_persons],
     "dask-options": [
-        command("fit", "rows.parquet", "-k", 3, "--set", "engine=dask", *option)
-        for option in (["--append"], ["--site-column", "site"], ["--set", "report=false"])
+        "fit rows.parquet -k 3 --set engine=dask --append",
+        "fit rows.parquet -k 3 --set engine=dask --site-column site",
+        "fit rows.parquet -k 3 --set engine=dask --set report=false",
     ],
     "clients-limits": [
         clients(min_cluster_size=5),
         clients(protection="groups"),
-        lambda **_: FederatedKMeans(3, protection="groups").fit_engine(plain()),
+        lambda _: FederatedKMeans(3, protection="groups").fit_engine(here()),
     ],
     "labels-none": [
-        evaluated(plain, labels=True),
+        evaluated(here, labels=True),
         evaluated(wired, labels=True),
-        evaluated(plain, classes=["sick", "well"]),
+        evaluated(here, classes=["sick", "well"]),
     ],
-    "site-file-limits": [command("fit", "site.toml", "-k", 3, "--min-cluster-size", 5)],
+    "site-file-limits": ["fit site.toml -k 3 --min-cluster-size 5"],
     "site-file-labels": [
-        command("evaluate", "model.json", "site.toml", "--label-column", "where"),
-        command("evaluate", "model.json", "site.toml", "--min-cluster-size", 5),
+        "evaluate model.json site.toml --label-column where",
+        "evaluate model.json site.toml --min-cluster-size 5",
     ],
-    "site-file-options": [command("fit", "site.toml", "-k", 3, "--set", "weight_column=x1")],
-    "site-file-joined": [command("fit", "site.toml", "-k", 3, "--append")],
-    "beside-dates": [dated],
-    "files-site": [command(*FITTED, 3, "--site-column", "where")],
-    "database-keys": [
-        site_file(
-            'name = "north"\nid_column = "id"\n[source]\nurl = "sqlite:///x"\nquery = "select 1"\n'
-        )
-    ],
-    "codes-unprepared": [command("fit", "codes.toml", "-k", 3, "--scale", "none")],
+    "site-file-options": ["fit site.toml -k 3 --set weight_column=x1"],
+    "site-file-joined": ["fit site.toml -k 3 --append"],
+    "beside-dates": ["evaluate age.json ALL --beside mon.json"],
+    "files-site": ["fit SITES -k 3 --site-column where"],
+    "database-keys": [site_file('id_column = "id"\n', source=QUERY)],
+    "codes-unprepared": ["fit codes.toml -k 3 --scale none"],
     "means-ungrouped": [
-        grouped_once('protection = "limits"\n'),
-        grouped_once("", "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"),
+        site_file('protection = "limits"\n', JOINED, then=group_once),
+        site_file("", BUDGET + JOINED, then=group_once),
     ],
-    "means-version": [grouped_once(source='url = "sqlite:///x"\nquery = "select 1"\n')],
-    "means-partition": [grouped_once(beside="site.groups")],
+    "means-version": [site_file("", JOINED, QUERY, group_once)],
+    "means-partition": [site_file("", JOINED, then=group_once, beside="site.groups")],
     "means-evidence": [
-        grouped_once(beside="site.means.parquet", then=lambda site: evidence(site, []))
+        site_file("", JOINED, FILE, lambda site: evidence(site, []), "site.means.parquet")
     ],
     "privacy-protection": [
-        site_file(FILE.format(before, f"{after}[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"))
-        for before, after in (
-            ('protection = "groups"\n', ""),
-            ("", "[limits]\nmin_cluster_size = 5\n"),
-        )
+        site_file('protection = "groups"\n', BUDGET),
+        site_file("", "[limits]\nmin_cluster_size = 5\n" + BUDGET),
     ],
-    "privacy-weights": [
-        site_file(FILE.format('weight_column = "x1"\n', "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"))
-    ],
+    "privacy-weights": [site_file('weight_column = "x1"\n', BUDGET)],
     "rules-exact": [
-        site_file(FILE.format(before, f"[privacy]\n{budget}{rule}\n"))
-        for before, budget in (
-            ("", "epsilon = 1.0\ndelta = 1e-6\n"),
-            ('protection = "limits"\n', ""),
-        )
+        site_file(before, f"{privacy}{rule}\n")
+        for before, privacy in (("", BUDGET), ('protection = "limits"\n', "[privacy]\n"))
         for rule in ('preset = "strict"', "dominance = true", 'sensitive = ["x0"]')
     ],
     "strict-secure": [
-        site_file(FILE.format("", JOINED + STRICT)),
-        site_file(FILE.format("", JOINED + 'secure = true\nallow_alone = ["south"]\n' + STRICT)),
+        site_file("", JOINED + STRICT),
+        site_file("", JOINED + 'secure = true\nallow_alone = ["south"]\n' + STRICT),
     ],
     "colluders-alone": [
-        site_file(
-            FILE.format("", JOINED + "[privacy]\nepsilon = 1.0\ndelta = 1e-6\ncolluders = 1\n"),
-            site_secure,
-        )
+        site_file("", JOINED + BUDGET + "colluders = 1\n", then=joined(site_secure))
     ],
     "permits-insecure": [
-        site_file(FILE.format("", JOINED + "[permits]\nrequired = true\n"), site_permits)
+        site_file("", JOINED + "[permits]\nrequired = true\n", then=joined(site_permits))
     ],
-    "stability-chunks": [fit(chunked, stability=True)],
+    "stability-chunks": [fit(partial(here, Chunks), stability=True)],
 }
-"""Ways in which users meet each row of the table."""
-
-
-CASES = [
-    pytest.param(key, ask, id=f"{key}-{i}")
-    for key, ways in REACHED.items()
-    for i, ask in enumerate(ways)
-]
+"""Ways in which users meet each row of the table: jobs, estimators, site files and commands."""
 
 
 @pytest.fixture
@@ -569,28 +406,26 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return steps
 
 
-def is_line_of(row: RefusedCombination, message: str) -> bool:
-    """Return whether a message is a row's line, with some values in its places."""
-    lines = (re.escape(each) for each in (row.line, row.command) if each)
-    return any(re.fullmatch(re.sub(r"\\\{.*?\\\}", ".+", each), message) for each in lines)
-
-
 def test_only_the_whole_line_of_a_row_is_its_line() -> None:
     line = "m is for fuzzy clusters, not for trimmed k-means (trim): leave one of the two out"
     assert is_line_of(table()["kind-parameter"], line)
     assert not is_line_of(table()["kind-parameter"], line.partition(":")[0])
 
 
-@pytest.mark.parametrize(("key", "ask"), CASES)
+@pytest.mark.parametrize(
+    ("key", "ask"),
+    [
+        pytest.param(key, ask, id=f"{key}-{i}")
+        for key, ways in REACHED.items()
+        for i, ask in enumerate(ways)
+    ],
+)
 def test_a_combination_is_refused_by_its_line_before_a_site_is_asked(
-    key: str,
-    ask: Callable[..., Any],
-    asked: list[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    key: str, ask: Ask | str, asked: list[str], tmp_path: Path
 ) -> None:
+    ask = command(ask) if isinstance(ask, str) else ask
     with pytest.raises((InputError, SaidError)) as caught:
-        ask(folder=tmp_path, monkeypatch=monkeypatch)
+        ask(tmp_path)
     row, line = table()[key], str(caught.value)
     assert is_line_of(row, line), line
     assert "\n" not in line
@@ -604,9 +439,11 @@ def test_every_row_is_reached() -> None:
     assert [key for key, ways in REACHED.items() if not ways] == []
 
 
-def test_a_fit_that_goes_together_is_asked_and_nothing_is_refused(asked: list[str]) -> None:
+def test_a_fit_that_goes_together_is_asked_and_nothing_is_refused(
+    asked: list[str], tmp_path: Path
+) -> None:
     """Or the counter would never count."""
-    fit()()
+    fit()(tmp_path)
     assert "Lloyd" in asked
 
 

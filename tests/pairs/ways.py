@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
 from fedcluster.algorithms import Lloyd
 from fedcluster.model import Model
+from fedcluster.options.refusals import RefusedCombination
 from fedcluster.privacy import Groups
 from fedcluster.recipes.specifications import WORDS, Fit, SelectK
 from fedcluster.texts.words import dotted, in_toml
@@ -61,6 +63,12 @@ def done(*arguments: object) -> str:
     if status:
         raise CommandError(said)
     return said
+
+
+def is_line_of(row: RefusedCombination, message: str) -> bool:
+    """Whether a message is the line of a refusal, with some values in its places."""
+    lines = (re.escape(each) for each in (row.line, row.command) if each)
+    return any(re.fullmatch(re.sub(r"\\\{.*?\\\}", ".+", each), message) for each in lines)
 
 
 # What a way has no words for
