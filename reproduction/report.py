@@ -82,14 +82,16 @@ def rows_of(paper: str, home: Path) -> list[Line]:
 
 
 def gather(quick: bool = False) -> None:
-    """Write RESULTS.md from the rows that each paper's last run left, and the page's tables."""
+    """Write RESULTS.md from the rows that each paper's last run left, and the page's table."""
     home = home_of(quick)
     found = {paper: rows_of(paper, home) for paper in PAPERS}
     parts = [QUICK if quick else FULL, summary(found)]
     parts += [section(paper, rows, home) for paper, rows in found.items() if rows]
     (home / "RESULTS.md").write_text("\n".join(parts), encoding="utf-8")
     if not quick and PAGE.exists():
-        PAGE.write_text(renewed(PAGE.read_text(encoding="utf-8"), found), encoding="utf-8")
+        before, begin, text = PAGE.read_text(encoding="utf-8").partition("<!-- verdicts -->\n")
+        _, end, after = text.partition("<!-- end of verdicts -->")
+        PAGE.write_text("".join([before, begin, summary(found), end, after]), encoding="utf-8")
 
 
 def summary(found: Mapping[str, Sequence[Line]]) -> str:
@@ -152,23 +154,6 @@ def linked(paper: str, row: Line) -> str:
 def markdown(heads: Sequence[str], lines: Iterable[Sequence[str]]) -> str:
     rows = [heads, ["---"] * len(heads), *lines]
     return "".join("| " + " | ".join(c.replace("|", "/") for c in row) + " |\n" for row in rows)
-
-
-def renewed(page: str, found: Mapping[str, Sequence[Line]]) -> str:
-    """The page with the tables between its marks written anew."""
-    for paper, rows in found.items():
-        begin, end = f"<!-- rows of {paper} -->\n", f"<!-- end of {paper} -->"
-        if begin in page:
-            before, after = page.split(begin)
-            page = before + begin + short_table(rows) + end + after.split(end)[1]
-    return page
-
-
-def short_table(rows: Sequence[Line]) -> str:
-    """What can be compared: figure, what, how many numbers agree."""
-    heads = ["figure", "what", "within", "verdict"]
-    lines = [[row.get(h, "") for h in heads] for row in rows if row["verdict"] != "ours alone"]
-    return "\n" + markdown(heads, lines) + "\n"
 
 
 FULL = """# The papers' figures and tables

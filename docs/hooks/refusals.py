@@ -1,37 +1,27 @@
-"""Make the page of what does not go together from the table in the code.
-
-    .venv/bin/python docs/hooks/refusals.py
-
-writes docs/refusals.md; a test compares it with the table.
-"""
+"""List what does not go together on the page of the command line, from the table in the code."""
 
 import re
 from itertools import groupby
-from pathlib import Path
+from typing import Any
 
 from fedcluster.options.refusals import RefusedCombination, table
 
-PAGE = Path(__file__).parents[1] / "refusals.md"
-INTRODUCTION = """\
-# What does not go together
 
-Not every option makes sense with every other one, with every source of rows, and with every
-protection. Each combination that is refused is listed here, with the line that you see and the
-reason. It is refused before a site is asked for a single number, by the same line in Python, on the
-command line and over a network. An option that has its default value is never refused. In
-Python, the error is an `InputError` whose attribute `refusal` names the row.
-
-This page is made from the table in the code.
-"""
+def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
+    """Return the text of a page, with all refused combinations where it has a place for them."""
+    return (
+        markdown.replace("<!-- refusals -->", shown())
+        if page.file.src_uri == "commands.md"
+        else markdown
+    )
 
 
-def page() -> str:
-    """Return the page."""
-    parts = [INTRODUCTION]
+def shown() -> str:
+    """Return a table for each part of the table in the code."""
+    parts = []
     for title, rows in groupby(table().values(), lambda row: row.section):
-        lines = [f"| `{row.key}` | {together(row)} | {said(row)} | {row.reason} |" for row in rows]
-        head = "| key | what | line | reason |\n|---|---|---|---|"
-        parts.append("\n".join([f"## {title}\n", head, *lines, ""]))
+        lines = [f"| {together(row)} | {said(row)} | {row.reason} |" for row in rows]
+        parts.append("\n".join([f"| {title} | line | reason |\n|---|---|---|", *lines, ""]))
     return "\n".join(parts)
 
 
@@ -50,7 +40,3 @@ def said(row: RefusedCombination) -> str:
     """Return the line, with dots for values; also that of the command line, where it differs."""
     lines = [re.sub(r"\{.*?\}", "…", each) for each in (row.line, row.command) if each]
     return "<br>".join(lines)
-
-
-if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")

@@ -1,31 +1,29 @@
-"""Draw the tree of rooms into docs/design.md, from the code and from its contracts.
+"""Draw the tree of rooms into docs/design.md while the site is built.
 
     .venv/bin/python docs/hooks/rooms.py
 
-writes the drawings between their marks; a test compares them with the code.
+prints the drawings, which are made from the code and from its contracts.
 """
 
 import ast
-import re
 import textwrap
 import tomllib
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "design.md"
 PACKAGES = [ROOT / "src" / name for name in ("fedcluster", "fedcluster_app")]
 WIDTH = 100
 
 
-def page() -> str:
-    """Return the page with the drawings as the code stands."""
-    text = PAGE.read_text("utf-8")
+def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
+    """Return the text of a page, with a drawing in each place for one."""
+    if page.file.src_uri != "design.md":
+        return markdown
     for name, drawing in {"rooms": rooms(), "floors": floors()}.items():
-        block = f"<!-- {name} -->\n\n```\n{drawing}```\n\n<!-- end of {name} -->"
-        pattern = f"<!-- {name} -->.*?<!-- end of {name} -->"
-        text, found = re.subn(pattern, lambda _, block=block: block, text, flags=re.DOTALL)
-        assert found == 1, f"{PAGE.name} has no place for its {name}"
-    return text
+        assert f"<!-- {name} -->" in markdown, f"no place for {name}"
+        markdown = markdown.replace(f"<!-- {name} -->", f"```\n{drawing}```")
+    return markdown
 
 
 def rooms() -> str:
@@ -73,4 +71,4 @@ def _about(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    print(rooms(), floors(), sep="\n")

@@ -1,6 +1,6 @@
 """Combinations of options that are refused, each with its message and its reason.
 
-All of them are in one table, ``refusals.toml``, from which `docs/refusals.md` is generated.
+All of them are in one table, ``refusals.toml``, which the page of the command line shows.
 """
 
 from __future__ import annotations
