@@ -18,7 +18,7 @@ from fedcluster.engines.client import Client
 from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError
 from fedcluster.metrics import Inertia
-from fedcluster.texts.html import Table
+from fedcluster.texts import Table
 from fedcluster_app.site.logs import answer_line, answers_of, run_parts, run_records
 from fedcluster_app.site.membership import QuestionFolder, SiteAuditor
 from fedcluster_app.trust.audit_log import AuditLog, read_log, verify

@@ -17,7 +17,7 @@ from fedcluster.metrics.external import Agreement
 from fedcluster.metrics.moments import row_weights
 from fedcluster.model import Model
 from fedcluster.model.assigned_rows import AssignedRows, CrossedRows, row_transform
-from fedcluster.model.crossing import Crossing
+from fedcluster.model.stability import Crossing
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups, MinClusterSize
 from fedcluster.recipes.profiling import assigned_rows, crossed

@@ -11,7 +11,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fedcluster import Client, Data, LocalEngine, State, Summary, run
 from fedcluster.algorithms import FedAvg, Lloyd
 from fedcluster.core import FitParameters
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 
 RNG = np.random.default_rng(0)
 

@@ -42,7 +42,7 @@ from fedcluster.jobs import Evaluate, Fit, SelectK, fit_of, plan_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.rounds import run_plan
-from fedcluster.texts.html import Table
+from fedcluster.texts import Table
 from fedcluster_app.cli import app
 from fedcluster_app.coordinator import runs
 from fedcluster_app.coordinator.folder import Federation, create

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.kernels import kmeans
 from fedcluster.selection import sweep
 from fedcluster.selection.sweep import box, gaps

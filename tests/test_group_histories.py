@@ -14,8 +14,7 @@ from fedcluster.errors import InputError
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy import groups as grouping
 from fedcluster.privacy._means import GroupMeans
-from fedcluster.privacy.partition import LostRowsError, Partition, UnitReader
-from fedcluster.privacy.told import Told
+from fedcluster.privacy.partition import LostRowsError, Partition, Told, UnitReader
 from fedcluster_app.audit._combining import solved
 from fedcluster_app.audit._histories import renamed
 from fedcluster_app.audit._site import Play, Protection, Subject, public_of

@@ -10,8 +10,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.cluster.hierarchy import fcluster, to_tree, ward
 
 from fedcluster.kernels import _groups
-from fedcluster.kernels._groups import cut, partition, ward_groups, ward_merges
-from fedcluster.kernels._swap_improvement import improve
+from fedcluster.kernels._groups import cut, improve, partition, ward_groups, ward_merges
 
 
 def scatter(rows, labels):

@@ -22,7 +22,7 @@ from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing.agreement import agree
 from fedcluster.preprocessing.fitting import fit
 from fedcluster.rounds import run_plan
-from fedcluster.texts.untrusted import first_not_plain, is_plain, printable
+from fedcluster.texts import first_not_plain, is_plain, printable
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
 

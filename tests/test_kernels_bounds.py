@@ -15,8 +15,14 @@ from fedcluster.core import Floats
 from fedcluster.kernels import _hard as hard
 from fedcluster.kernels import hard_pass, hard_sums, nearest
 from fedcluster.kernels._blocks import pack_centers
-from fedcluster.kernels._hamerly import _lower, _upper, bounded_chunk, displacements, next_centers
-from fedcluster.kernels._hard import _rounding
+from fedcluster.kernels._hard import (
+    _lower,
+    _rounding,
+    _upper,
+    bounded_chunk,
+    displacements,
+    next_centers,
+)
 
 VARIABLE = "FEDCLUSTER_NUM_THREADS"
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster.kernels import fuzzy, fuzzy_pass, hard_pass, memberships, nearest
-from fedcluster.kernels._powers import write_powers
 from fedcluster.kernels._tiles import PRODUCT_COLUMNS, PRODUCT_ROWS
 from fedcluster.kernels.fuzzy import (
     DEPTH,
@@ -18,6 +17,7 @@ from fedcluster.kernels.fuzzy import (
     fuzzy_cmeans,
     pack_wide_centers,
     whole_tiles,
+    write_powers,
 )
 from fedcluster.kernels.runtime import native
 

@@ -45,7 +45,7 @@ from fedcluster.core import (
     Task,
     check_step,
 )
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.engines import wire
 from fedcluster.extend import Allowed, Array
 from fedcluster.metrics import FuzzyObjective, Inertia

@@ -23,14 +23,12 @@ from fedcluster.core import Column, Data, State
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.jobs import execute, fit_of
-from fedcluster.metrics._gaps import PresentValues
 from fedcluster.metrics.external import adjusted_rand_index
-from fedcluster.metrics.gaussians import densities, variance_within
+from fedcluster.metrics.gaussians import PresentValues, densities, variance_within
 from fedcluster.metrics.leaves import LeafMoments, Leaves, begun
 from fedcluster.mixtures import on_leaves
 from fedcluster.mixtures.agglomeration import Loss, Parts, agglomerated
-from fedcluster.mixtures.growth import leaves_plan
-from fedcluster.mixtures.on_leaves import LeafRows, Search
+from fedcluster.mixtures.on_leaves import LeafRows, Search, leaves_plan
 from fedcluster.mixtures.table import KINDS, Kind, Table, table_plan, with_noise
 from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.privacy import Groups

@@ -23,7 +23,7 @@ from fedcluster.core import Column, Grouped, State, Summary
 from fedcluster.core.ranges import Box
 from fedcluster.metrics.columns import AxisCounts, ColumnShape, Shapes, quantiles_of
 from fedcluster.metrics.gaussians import MixtureOverlap, densities, row_logs
-from fedcluster.mixtures.growth import leaves_plan
+from fedcluster.mixtures.on_leaves import leaves_plan
 from fedcluster.mixtures.table import Table, n_parameters, table_plan, with_noise
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.rounds import run_plan, with_preprocessing

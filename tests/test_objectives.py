@@ -25,7 +25,7 @@ from fedcluster.jobs import Evaluate, Fit, JobReport, execute, fit_of, model_of
 from fedcluster.metrics.clusters import MEANINGS, REPORTED
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.texts.words import number
+from fedcluster.texts import number
 from fedcluster_app.cli import app
 from fedcluster_app.coordinator.live import measured_by
 from fedcluster_app.report.job_files import content_of, write_job

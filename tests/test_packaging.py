@@ -128,7 +128,7 @@ EXTRAS = (
         f"fedcluster_app/{room}"
         for room in ("coordinator", "secure", "site", "transports", "trust")
     ),
-    "fedcluster/plotting",
+    "fedcluster/plotting.py",
 )
 """Rooms that only those import who have an extra."""
 

@@ -11,7 +11,7 @@ from sklearn.cluster import KMeans
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
 from fedcluster.core import Data, State
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.recipes._search import race

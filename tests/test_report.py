@@ -18,7 +18,7 @@ from fedcluster.core.files import plain
 from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.model.run import Run
 from fedcluster.model.stability import Stability
-from fedcluster.texts.html import Table
+from fedcluster.texts import Table
 from fedcluster_app.cli import app
 from fedcluster_app.report import page
 from fedcluster_app.report.charts import Axis, curve, plane

@@ -13,7 +13,7 @@ import pytest
 
 from fedcluster.algorithms import FKM, KFed, Lloyd
 from fedcluster.core import Answers, Data, State, Summary, Task
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, SiteError

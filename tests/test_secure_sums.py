@@ -28,7 +28,7 @@ from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import NumericColumn
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.selection import Selection
-from fedcluster.texts.html import Table
+from fedcluster.texts import Table
 from fedcluster_app.report.job_files import write_job
 from fedcluster_app.report.messages import shown
 from fedcluster_app.secure._masks import (

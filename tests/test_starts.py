@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree, summaries
 from fedcluster.core import Data, Floats, Iteration, Limit, Result, SiteInfo, State
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError

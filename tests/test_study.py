@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_cli import fails, run
 
-from fedcluster.texts.words import setting
+from fedcluster.texts import setting
 from fedcluster_app.cli._study import settings_in
 
 pytestmark = pytest.mark.usefixtures("short_searches")

@@ -17,7 +17,7 @@ from fedcluster import Client, FederatedFuzzyCMeans, FederatedKMeans, Task
 from fedcluster.algorithms import Lloyd, TrimmedLloyd
 from fedcluster.algorithms.trimmed import RadiusSearch
 from fedcluster.core import Data, State, Summary
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.errors import HeldBackError, InputError
 from fedcluster.metrics.silhouettes import ClusterSilhouettes
 from fedcluster.model import Model

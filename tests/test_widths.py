@@ -17,7 +17,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from fedcluster.kernels.runtime import announcer
-from fedcluster.texts.html import Table
+from fedcluster.texts import Table
 from fedcluster_app.cli import _screen, app
 from fedcluster_app.cli._screen import broken, write_line, write_table
 

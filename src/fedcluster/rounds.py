@@ -29,7 +29,7 @@ from fedcluster.core import (
     Task,
 )
 from fedcluster.core.ranges import allowed_of
-from fedcluster.core.streams import sampled, stream
+from fedcluster.core.task import sampled, stream
 from fedcluster.engines.reply_validation import without_too_large
 from fedcluster.errors import HeldBackError, SiteError
 

@@ -58,7 +58,7 @@ from fedcluster.core import (
     check_step,
 )
 from fedcluster.core.ranges import allowed_of
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.engines import LocalEngine, wire
 from fedcluster.engines.client import Client
 from fedcluster.engines.reply_validation import ReplyBounds, check_answer

@@ -22,7 +22,7 @@ from sklearn.datasets import load_digits
 
 from fedcluster.core import Data
 from fedcluster.errors import InputError, reason
-from fedcluster.texts.untrusted import replace_unknown_signs
+from fedcluster.texts import replace_unknown_signs
 
 SITES = ("Amsterdam", "Berlin", "Lisbon", "Oslo", "Vienna")
 

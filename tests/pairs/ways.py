@@ -23,7 +23,7 @@ from fedcluster.model import Model
 from fedcluster.options.refusals import RefusedCombination
 from fedcluster.privacy import Groups
 from fedcluster.recipes.specifications import WORDS, Fit, SelectK
-from fedcluster.texts.words import dotted, in_toml
+from fedcluster.texts import dotted, in_toml
 from fedcluster_app.cli import app
 from fedcluster_app.cli._options import OPTIONS, key_of, named
 from pairs.factors import COMMANDS, FILES, JOBS, PLUGIN, TABLES, defaults, factors_of, with_needs

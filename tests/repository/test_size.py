@@ -28,11 +28,11 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_218,
-    "lines of the application": 20_661,
-    "modules": 257,
+    "lines of the library": 26_120,
+    "lines of the application": 20_648,
+    "modules": 240,
     "functions": 4308,
-    "modules that a fit loads": 80,
+    "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
     "options": 227,

@@ -40,7 +40,7 @@ from numpy.random import Generator
 
 from fedcluster.algorithms.merging import as_sums, means, total
 from fedcluster.core import Data, FitParameters, Floats, State, Summary, ranges
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.kernels.iteration import minibatch_epochs
 from fedcluster.metrics import Inertia
 

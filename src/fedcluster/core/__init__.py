@@ -21,6 +21,7 @@ from fedcluster.core.data import (
 )
 from fedcluster.core.engine import ALL_SITES, Answers, Engine, Iteration, Result, Sent
 from fedcluster.core.step import (
+    MOST_FOR_A_ROW,
     Algorithm,
     Assigns,
     Describe,
@@ -32,9 +33,9 @@ from fedcluster.core.step import (
     Sensitivity,
     State,
     Step,
+    Summary,
     check_step,
 )
-from fedcluster.core.summary import MOST_FOR_A_ROW, Summary
 from fedcluster.core.task import (
     SCALARS,
     Filter,

@@ -10,8 +10,7 @@ from typing import Protocol, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core.step import Algorithm, PlannedStep, State
-from fedcluster.core.summary import Summary
+from fedcluster.core.step import Algorithm, PlannedStep, State, Summary
 from fedcluster.core.task import Introduction, Look, SiteInfo, Task
 
 ALL_SITES = "all sites"

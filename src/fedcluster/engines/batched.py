@@ -42,7 +42,7 @@ from fedcluster.core import (
     lexicographic,
 )
 from fedcluster.core.exact import canonical
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.core.threads import on_threads
 from fedcluster.engines.client import NO_ROW, ONE_THREAD, Client, SharedLog
 from fedcluster.errors import SiteError

@@ -34,7 +34,7 @@ from fedcluster.core import (
     Task,
     first_alike,
 )
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.core.threads import blas_on_one_thread, thread_count
 from fedcluster.frames.columns import SourceSummary, chosen_columns, classes, described_groups
 from fedcluster.frames.rows import in_order, n_columns_of

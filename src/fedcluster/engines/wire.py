@@ -43,7 +43,7 @@ from fedcluster.errors import WireError as WireError
 from fedcluster.frames.columns import KINDS, MOST_LEVELS
 from fedcluster.options.choices import OWN_STEPS, imported
 from fedcluster.options.choices import STEPS as STEPS
-from fedcluster.texts.untrusted import LONGEST, first_not_plain, printable
+from fedcluster.texts import LONGEST, first_not_plain, printable
 
 PROTOCOL = 1
 """The version of the protocol, which must be the same at both ends."""

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Floats, Rows
 from fedcluster.errors import InputError, ReadingNote, listed
-from fedcluster.texts.words import setting
+from fedcluster.texts import setting
 
 KINDS = ("number", "text", "date", "mixed", "empty")
 """Possible kinds of a column."""

@@ -56,7 +56,7 @@ from fedcluster.frames.columns import (
 )
 from fedcluster.frames.rows import FileFingerprint, check_finite, side_by_side
 from fedcluster.lazy import LazyModule
-from fedcluster.texts.words import setting
+from fedcluster.texts import setting
 
 if TYPE_CHECKING:
     import pyarrow as pa

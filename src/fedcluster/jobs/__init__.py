@@ -1,25 +1,212 @@
 """Jobs that sites carry out together, and the one function that runs them on any engine."""
 
-from fedcluster.jobs._execute import JOBS as JOBS
-from fedcluster.jobs._execute import check_job as check_job
-from fedcluster.jobs._execute import doubts_of as doubts_of
-from fedcluster.jobs._execute import execute
-from fedcluster.jobs._execute import job_from_json as job_from_json
-from fedcluster.jobs._execute import limits_of as limits_of
-from fedcluster.jobs._execute import plan_of as plan_of
-from fedcluster.jobs._execute import preprocessing_of as preprocessing_of
-from fedcluster.jobs._execute import procedure_of as procedure_of
-from fedcluster.jobs._execute import steps_of as steps_of
-from fedcluster.jobs._execute import within as within
-from fedcluster.jobs._kinds import KJob as KJob
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from types import MappingProxyType
+from typing import Any
+
+from fedcluster.core import Engine, Filter, Labels, PlannedStep, SiteInfo
+from fedcluster.jobs._kinds import KJob
 from fedcluster.jobs._kinds import model_name as model_name
 from fedcluster.jobs._kinds import model_of as model_of
 from fedcluster.jobs._kinds import tried as tried
-from fedcluster.jobs._procedure import Job as Job
-from fedcluster.jobs._procedure import JobReport
+from fedcluster.jobs._procedure import Job, JobReport, Procedure, Stage, Watch, drawn
 from fedcluster.jobs._procedure import clustering_of as clustering_of
-from fedcluster.jobs._procedure import drawn as drawn
 from fedcluster.jobs._procedure import fitted_preprocessing as fitted_preprocessing
-from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK, fit_of
+from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
+from fedcluster.recipes.specifications import (
+    Evaluate,
+    Fit,
+    PrivateFit,
+    Profile,
+    Rule,
+    SelectK,
+    fit_of,
+)
+from fedcluster.rounds import Plan
 
 __all__ = ["Evaluate", "Fit", "JobReport", "Profile", "SelectK", "execute", "fit_of"]
+
+JOBS: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {Fit.kind: fit_of, **{job.kind: job for job in (SelectK, Evaluate, Profile)}}
+)
+"""What makes a job of each name from its parameters."""
+
+PROCEDURES: Mapping[type[Any], str] = MappingProxyType(
+    {
+        PrivateFit: "_kinds:PrivateFitProcedure",
+        Fit: "_kinds:FitProcedure",
+        SelectK: "_kinds:SelectProcedure",
+        Evaluate: "_of_model:EvaluateProcedure",
+        Profile: "_of_model:ProfileProcedure",
+    }
+)
+"""The procedure of each kind of job, and its module, which is loaded for the first such job."""
+
+
+def execute(
+    job: Job,
+    engine: Engine,
+    *,
+    columns: Sequence[str] = (),
+    watch: Watch | None = None,
+    enough: int | None = None,
+) -> JobReport:
+    """Carry a job out: agree on columns, fit the preprocessing, run the plan, keep account.
+
+    Parameters
+    ----------
+    job : Fit, SelectK, Evaluate or Profile
+        The job.
+    engine : Engine
+        The engine that asks the sites.
+    columns : sequence of str
+        The columns of rows that are not prepared.
+    watch : callable taking a CommunicationRound, optional
+        Called with the record of each round, for instance for a progress bar.
+    enough : int, optional
+        The smallest number of sites with which the job may begin if columns of the others have
+        other kinds than at most sites; by default all.
+
+    Returns
+    -------
+    JobReport
+        The report.
+
+    Raises
+    ------
+    InputError
+        If the job is not possible for these sites.
+    HeldBackError
+        If the sites' limits hold back everything in the first round.
+    SiteError
+        If a site fails.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedcluster import Client, Data, LocalEngine
+    >>> north = Client("north", Data(np.array([[0.0], [1.0], [2.0]])))
+    >>> south = Client("south", Data(np.array([[8.0], [9.0], [10.0]])))
+    >>> report = execute(fit_of(2), LocalEngine([north, south]), columns=["age"])
+    >>> report.outcome.value.state.centers.tolist(), len(report.outcome.communication_rounds)
+    ([[1.0], [9.0]], 9)
+    """
+    procedure = procedure_of(job)
+    procedure.check()
+    return procedure.informed_by(engine).run(engine, columns, watch, enough)
+
+
+def procedure_of(job: Job) -> Procedure:
+    """Return the procedure of a job."""
+    home = next(home for kind, home in PROCEDURES.items() if isinstance(job, kind))
+    module, name = home.split(":")
+    procedure: Procedure = getattr(import_module(f"fedcluster.jobs.{module}"), name)(job)
+    return procedure
+
+
+def check_job(job: Job, sites: Sequence[SiteInfo] = ()) -> None:
+    """Raise an error for a job that is not possible, in general or for these sites.
+
+    Raises
+    ------
+    InputError
+        With advice on what to do.
+    """
+    procedure_of(job).check(sites)
+
+
+def steps_of(job: Job) -> tuple[PlannedStep, ...]:
+    """Return the steps that a job asks whatever the rows and the sites are.
+
+    Sites are informed of them before the first question, so that a job that one of them cannot do
+    ends at once. Other steps, such as those that find a start, depend on the sites' answers.
+
+    Raises
+    ------
+    InputError
+        If an algorithm, its objective or a metric is incomplete.
+
+    Examples
+    --------
+    >>> steps_of(fit_of(3))
+    (Lloyd(tol=0.0001), Inertia())
+    """
+    return procedure_of(job).steps()
+
+
+def plan_of(
+    job: Job,
+    sites: Sequence[SiteInfo],
+    seed: int | None = None,
+    preprocessor: Preprocessor | None = None,
+) -> Plan[Any]:
+    """Return the plan of questions to these sites about the prepared rows.
+
+    Raises
+    ------
+    InputError
+        If the job is not possible for these sites.
+    """
+    drawn_seed = drawn(job.seed) if seed is None else seed
+    return procedure_of(job).plan(Stage(sites, drawn_seed, preprocessor))
+
+
+def preprocessing_of(job: Job) -> PreprocessingSpec | Preprocessor | None:
+    """Return the preprocessing of a job: a specification to be fitted, a fitted one, or None."""
+    return procedure_of(job).preprocessing
+
+
+def limits_of(
+    job: Fit | SelectK, smallest: int | None = None, *, alone: bool = False
+) -> list[Filter]:
+    """Return the limits that apply to sites without limits of their own.
+
+    Parameters
+    ----------
+    job : Fit or SelectK
+        The job, whose algorithm declares the smallest cluster that a site sends.
+    smallest : int, optional
+        The smallest cluster that a site sends, instead of the algorithm's.
+    alone : bool
+        Whether all rows belong to one site, which then discloses nothing to others.
+    """
+    return procedure_of(job).limits(smallest, alone=alone)
+
+
+def within(job: KJob, n_rows: float) -> KJob:
+    """Return a job restricted to numbers of clusters for which there are enough rows.
+
+    Raises
+    ------
+    InputError
+        If it explicitly asks for more clusters than rows.
+    """
+    bounded: KJob = procedure_of(job).within(n_rows)
+    return bounded
+
+
+def job_from_json(name: str, parameters: Mapping[str, Any]) -> Job:
+    """Return the job with this name and these parameters, as read from JSON."""
+    made = dict(parameters)
+    for key, kind in (("prepare", PreprocessingSpec), ("rule", Rule)):
+        if isinstance(made.get(key), Mapping):
+            made[key] = kind(**made[key])
+    job: Job = JOBS[name](**made)
+    return job
+
+
+def doubts_of(report: JobReport, labels: Mapping[str, Labels] | None = None) -> list[str]:
+    """Return doubts about the clusters that a job found, if it found any.
+
+    Parameters
+    ----------
+    report : JobReport
+        The report of the job.
+    labels : mapping of str to ndarray, optional
+        The labels of the rows by site, which show the clusters that have rows; without them, these
+        are the clusters with a weight.
+    """
+    return procedure_of(report.job).doubts(report, labels)

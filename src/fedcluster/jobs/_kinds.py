@@ -1,4 +1,4 @@
-"""Procedures of jobs that find clusters: a fit, and a choice of k."""
+"""Procedures of jobs that find clusters: a fit, also under a privacy budget, and a choice of k."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from fedcluster import preprocessing, recipes
-from fedcluster.core import Filter, Labels, PlannedStep, Result, SiteInfo, State
+from fedcluster.core import Engine, Filter, Labels, PlannedStep, Result, SiteInfo, State
 from fedcluster.errors import InputError
-from fedcluster.jobs._procedure import Found, JobReport, Procedure, Stage, clustering_of, drawn
+from fedcluster.jobs._procedure import (
+    Found,
+    JobReport,
+    Procedure,
+    Stage,
+    Watch,
+    clustering_of,
+    drawn,
+)
 from fedcluster.jobs.doubts import (
     alone_lines,
     far_line,
@@ -37,13 +45,14 @@ from fedcluster.recipes.specifications import (
     MOST_CLUSTERS,
     WORDS,
     Fit,
+    PrivateFit,
     Rule,
     SelectK,
     fit_of,
     rows_of,
     smallest_of,
 )
-from fedcluster.rounds import Plan, with_preprocessing
+from fedcluster.rounds import Plan, run_plan, with_preprocessing
 
 MOST_TRIED, ROWS_A_CLUSTER = 50, 10
 """Largest number of clusters that "auto" considers, by likelihood; and rows per cluster."""
@@ -60,6 +69,7 @@ if TYPE_CHECKING:
     from fedcluster.preprocessing.agreement import Schema
 
 bootstrap = LazyModule("fedcluster.recipes.bootstrap")
+budgets = LazyModule("fedcluster.recipes.private")
 profiling = LazyModule("fedcluster.recipes.profiling")
 sweep = LazyModule("fedcluster.selection.sweep")
 
@@ -346,3 +356,71 @@ def check_rows(k: int, n_rows: float) -> None:
             f"{k} clusters are more than the rows that the sites tell of ({n_rows:g}); "
             "ask for fewer"
         )
+
+
+class PrivateFitProcedure(FitProcedure):
+    """Procedure of a fit under a privacy budget."""
+
+    fit: PrivateFit
+
+    def __init__(self, job: PrivateFit) -> None:
+        super().__init__(job)
+        self.rows_per_person = job.group_size
+
+    def steps(self) -> tuple[PlannedStep, ...]:
+        """Return the steps that the job asks whatever the rows and the sites are."""
+        steps: tuple[PlannedStep, ...] = budgets.PRIVATE_STEPS
+        return steps
+
+    def limits(self, smallest: int | None, *, alone: bool) -> list[Filter]:
+        """Return no limits, which would hold nothing back."""
+        self.check()
+        if smallest is not None:
+            raise refused("epsilon-limits")
+        return []
+
+    def public_columns(self, chosen: Sequence[str] | None) -> tuple[str, ...]:
+        """Return the chosen columns, or those that have bounds.
+
+        Raises
+        ------
+        InputError
+            If there are none.
+        """
+        bounds = self.fit.bounds
+        named = tuple(chosen or (bounds if isinstance(bounds, Mapping) else ()))
+        if not named:
+            raise InputError(
+                "under a privacy budget no site is asked which columns it has: name them in "
+                "--set 'prepare.bounds.age=[0, 120]', or by --columns"
+            )
+        return named
+
+    def with_public(
+        self,
+        columns: Sequence[str] | None,
+        ranges: Mapping[str, tuple[float, float]],
+        n_rows: float | None,
+    ) -> Fit:
+        """Return the fit with the number of rows, and with the ranges as bounds if it has none."""
+        stated = {name: ranges[name] for name in columns or ranges if name in ranges}
+        return replace(self.fit, bounds=self.fit.bounds or stated or None, n_rows=n_rows)
+
+    def run(
+        self, engine: Engine, columns: Sequence[str], watch: Watch | None, enough: int | None
+    ) -> JobReport:
+        """Carry out the fit, with noise on every answer and an account of the cost."""
+        budget, box = budgets.budget_of(self.fit), budgets.box_of(self.fit, columns)
+        accounted, seed = budgets.AccountedEngine(engine, budget), drawn(self.fit.seed)
+        sites = accounted.introduce(steps=self.steps())
+        self.check(sites)
+        plan = budgets.private_clustering(
+            replace(self.fit, seed=seed),
+            budget,
+            n_rows=budgets.n_rows_of(self.fit, sites),
+            n_columns=len(columns),
+            n_noises=budgets.n_noises_of(sites),
+        )
+        outcome = run_plan(with_preprocessing(plan, box), accounted, seed=seed, watch=watch)
+        sites = engine.introduce()
+        return JobReport(self.fit, outcome, tuple(columns), sites, box, privacy=accounted.spent)

@@ -34,9 +34,8 @@ from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
 from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing
 
 if TYPE_CHECKING:
-    from fedcluster.model.crossing import Crossing
     from fedcluster.model.profiles import Profiles
-    from fedcluster.model.stability import Stability
+    from fedcluster.model.stability import Crossing, Stability
     from fedcluster.preprocessing.agreement import Schema
     from fedcluster.preprocessing.fitting import Fitted
     from fedcluster.privacy import PrivacySpent

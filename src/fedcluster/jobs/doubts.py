@@ -14,7 +14,7 @@ from fedcluster.errors import listed
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.recipes.robust import Influence, striking
 from fedcluster.recipes.specifications import Fit, rows_of
-from fedcluster.texts.words import counted, number, some_of
+from fedcluster.texts import counted, number, some_of
 
 UNLIKE = 0.01
 """Ratio of the centres' spreads in two columns below which scales differ much."""

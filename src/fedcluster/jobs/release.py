@@ -25,9 +25,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedcluster.core import Floats, Result, SiteInfo
-from fedcluster.model.crossing import Crossing
 from fedcluster.model.profiles import NumberProfile, Profiles, TextProfile, is_zero_or_one
-from fedcluster.model.stability import Stability
+from fedcluster.model.stability import Crossing, Stability
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.privacy.limits import STRICT_P
 

@@ -21,7 +21,7 @@ from fedcluster.errors import InputError, listed
 from fedcluster.frames.columns import MOST_CODES, codes_option, folded_name
 from fedcluster.preprocessing.features import site_name
 from fedcluster.preprocessing.spec import MOST_CATEGORIES, PreprocessingSpec
-from fedcluster.texts.words import setting
+from fedcluster.texts import setting
 
 HOLDS = {
     "number": "numbers",

@@ -35,7 +35,7 @@ from fedcluster.core.ranges import (
     LineBounds,
     Whole,
 )
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.errors import HeldBackError, InputError
 from fedcluster.metrics.moments import Means, Squares
 from fedcluster.preprocessing.transform import Principal as Principal

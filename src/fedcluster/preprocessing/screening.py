@@ -13,7 +13,7 @@ import numpy as np
 from fedcluster.errors import listed
 from fedcluster.frames.columns import NumberSample, SourceSummary, quoted, words_of
 from fedcluster.preprocessing.spec import FitReport, some_of
-from fedcluster.texts.words import setting
+from fedcluster.texts import setting
 
 KEYS = (
     "id", "ids", "key", "uuid", "guid", "mrn", "pid", "nr", "no", "num", "rowid", "index", "idx",

@@ -18,7 +18,7 @@ import numpy as np
 
 from fedcluster.core import Answers, Floats
 from fedcluster.frames.columns import words_of
-from fedcluster.texts.words import setting
+from fedcluster.texts import setting
 
 Moments = Mapping[str, tuple[float, float]]
 """Mean and standard deviation of a column, by site."""

@@ -47,13 +47,12 @@ from numpy.random import Generator
 
 from fedcluster.algorithms import GaussianMixture, Lloyd
 from fedcluster.core import Floats, Iteration, Labels, Result, RowTransform, State, Task
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.kernels import kmeans_plusplus
 from fedcluster.kernels.iteration import LloydFit, kmeans_runs, lloyd
 from fedcluster.metrics.gaussians import is_fitted, texts_of
 from fedcluster.mixtures.agglomeration import agglomerated
-from fedcluster.mixtures.growth import grown, sends_products
-from fedcluster.mixtures.on_leaves import LeafRows
+from fedcluster.mixtures.on_leaves import LeafRows, grown, sends_products
 from fedcluster.mixtures.table import Table
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import Category, Preprocessor

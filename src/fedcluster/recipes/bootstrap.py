@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fedcluster.algorithms import MergedMixture, TrimmedLloyd
 from fedcluster.core import Floats, PlannedStep, Result, RowTransform, State, Task
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.kernels import kmeans
 from fedcluster.metrics.external import Agreement, Separation, lowest_between
 from fedcluster.model.stability import Stability, jaccards

@@ -56,7 +56,7 @@ from fedcluster.core import (
     check_step,
 )
 from fedcluster.core.ranges import allowed_of
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.errors import InputError
 from fedcluster.lazy import LazyModule
 from fedcluster.model.assignment import Assignment

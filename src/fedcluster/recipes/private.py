@@ -61,7 +61,7 @@ from fedcluster.core import (
     Summary,
     Task,
 )
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.errors import InputError
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy.budget import Budget, PrivacySpent, noise_of, rho_of

@@ -16,8 +16,8 @@ from fedcluster.metrics.columns import ClusterCells, ClusterColumns, n_texts
 from fedcluster.metrics.external import Agreement
 from fedcluster.metrics.silhouettes import ClusterSilhouettes, silhouettes_by_cluster
 from fedcluster.model.assigned_rows import AssignedRows, CrossedRows
-from fedcluster.model.crossing import Crossing
 from fedcluster.model.profiles import ColumnProfile, NumberProfile, Profiles, TextProfile, proposed
+from fedcluster.model.stability import Crossing
 from fedcluster.preprocessing import Category, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.moments import FEWEST_IN_CELL, MOST_CELLS
 from fedcluster.rounds import Plan, gather, with_preprocessing

@@ -43,7 +43,7 @@ import scipy
 
 from fedcluster.algorithms.merging import means, total
 from fedcluster.core import Answers, Floats, Labels, Result, SiteInfo, State, Summary, Task
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.errors import InputError
 from fedcluster.kernels import nearest
 from fedcluster.kernels.iteration import kmeans_runs, lloyd

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fedcluster.core import Answers, Metric, PlannedStep, State, Step, Summary, Task
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.metrics.clusters import metric_name, shown_value
 from fedcluster.metrics.indices import COLUMNS, METRICS, SCATTER, SHARED, Given, Measurement
 from fedcluster.metrics.silhouettes import silhouette_by_chance

@@ -19,13 +19,12 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.algorithms.gaussian_mixture import MergedMixture, merged_state
 from fedcluster.algorithms.merging import by_weight
 from fedcluster.core import Answers, Floats, Result, RowTransform, State, Summary, Task
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.errors import InputError
 from fedcluster.kernels import kmeans, nearest
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.external import adjusted_rand_index
-from fedcluster.mixtures.growth import leaves_plan
-from fedcluster.mixtures.on_leaves import LeafRows
+from fedcluster.mixtures.on_leaves import LeafRows, leaves_plan
 from fedcluster.mixtures.table import KINDS, Table
 from fedcluster.recipes import Fit, clustering, mixture
 from fedcluster.recipes.bootstrap import resampling

@@ -31,7 +31,7 @@ import numpy as np
 
 from fedcluster.algorithms import FFCM
 from fedcluster.core import Floats, Result, RowTransform, State, Task
-from fedcluster.core.streams import stream
+from fedcluster.core.task import stream
 from fedcluster.kernels import kmeans
 from fedcluster.metrics.moments import Moments
 from fedcluster.options.choices import FUZZY_RULES

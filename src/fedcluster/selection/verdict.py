@@ -18,7 +18,7 @@ from fedcluster.kernels import nearest
 from fedcluster.metrics.indices import CHOOSING, INDICES, JUDGES, METRICS
 from fedcluster.recipes.specifications import Rule
 from fedcluster.selection._likelihood import Likeliest
-from fedcluster.texts.html import Html, Table
+from fedcluster.texts import Html, Table
 
 Scores = Mapping[int, Mapping[str, float]]
 

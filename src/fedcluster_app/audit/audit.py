@@ -23,7 +23,7 @@ from fedcluster.jobs import execute, fit_of
 from fedcluster.kernels import nearest
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
-from fedcluster.texts.html import Table
+from fedcluster.texts import Table
 from fedcluster_app.audit import _asking as asking
 from fedcluster_app.audit import _besides as besides
 from fedcluster_app.audit import _combining as combining

@@ -22,9 +22,7 @@ from fedcluster.core.files import atomic_write, json_text
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.groups import Examined
 from fedcluster.privacy.limits import STRICT_P, Dominance, Rules
-from fedcluster.texts.html import Table
-from fedcluster.texts.untrusted import printable
-from fedcluster.texts.words import counted, number, percent
+from fedcluster.texts import Table, counted, number, percent, printable
 from fedcluster_app.audit.audit import Audit, sentences, unpromised
 from fedcluster_app.audit.audit import content as audit_content
 from fedcluster_app.report.html import parts

@@ -431,7 +431,7 @@ def remove_site(folder: Folder, site: Site) -> None:
     (rotate-key).
     """
     federation_at(folder)
-    from fedcluster.texts.words import counted
+    from fedcluster.texts import counted
     from fedcluster_app.coordinator import lifecycle
 
     federation = lifecycle.remove_site(folder, site)

@@ -119,7 +119,7 @@ RunName = Annotated[str, argument("RUN", "Name of the run.")]
 @app.command(epilog="Example: fedcluster federation show trial")
 def show(folder: Folder, as_json: AsJson = False) -> None:
     """List the sites and the runs: who asked for what and when, and how they ended."""
-    from fedcluster.texts.html import Table
+    from fedcluster.texts import Table
 
     with Screen(as_json=as_json, quiet=False) as screen, coordinator_at(folder) as coordinator:
         status = coordinator.get("/sites")
@@ -221,7 +221,7 @@ def prune(
     from fedcluster.errors import InputError
 
     federation = federation_at(folder)
-    from fedcluster.texts.words import counted
+    from fedcluster.texts import counted
     from fedcluster_app.coordinator.operators import noted
     from fedcluster_app.coordinator.runs import prune as prune_runs
 
@@ -248,7 +248,7 @@ def log(
     The exit status is not 0 if a line was changed, removed, moved, inserted or cut off.
     """
     federation = federation_at(folder)
-    from fedcluster.texts.words import counted
+    from fedcluster.texts import counted
     from fedcluster_app.coordinator.operators import log_line, operators_log
     from fedcluster_app.trust.audit_log import read_log
 
@@ -299,7 +299,7 @@ def restore(
     reconnect by themselves, and runs continue.
     """
     needs("pyrage", "flower")
-    from fedcluster.texts.words import counted
+    from fedcluster.texts import counted
     from fedcluster_app.coordinator.backup import restore as restored
 
     federation = restored(file, folder, _passphrase(passphrase_file, is_new=False))
@@ -398,7 +398,7 @@ def _remove_operator(federation: Federation, name: str) -> None:
 
 
 def _list_operators(federation: Federation, *, as_json: bool) -> None:
-    from fedcluster.texts.html import Table
+    from fedcluster.texts import Table
     from fedcluster_app.coordinator.operators import operators
 
     with Screen(as_json=as_json, quiet=False) as screen:

@@ -59,7 +59,7 @@ from fedcluster.preprocessing.features import no_features
 from fedcluster.preprocessing.screening import screened
 from fedcluster.preprocessing.spec import MOST_CATEGORIES, FitReport
 from fedcluster.privacy import Groups
-from fedcluster.texts.words import dotted
+from fedcluster.texts import dotted
 from fedcluster_app.cli._options import FileOptions, JoinOptions, ValueOptions
 from fedcluster_app.cli._screen import HELD, Doing, silent
 from fedcluster_app.tables.matrices import Matrix

@@ -28,8 +28,7 @@ from fedcluster.preprocessing import FitReport, PreprocessingSpec
 from fedcluster.preprocessing.screening import screened
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.selection import Selection
-from fedcluster.texts.html import Table
-from fedcluster.texts.words import NOTHING, counted, shown
+from fedcluster.texts import NOTHING, Table, counted, shown
 from fedcluster_app.cli._options import FileOptions
 from fedcluster_app.cli._reading import TABLES, Joining, Reading, read
 from fedcluster_app.cli._screen import Doing, silent, watching

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, Self, TypeVar
 import typer
 from typer.core import TyperGroup
 
-from fedcluster.texts.untrusted import replace_unknown_signs
+from fedcluster.texts import replace_unknown_signs
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from fedcluster.errors import InputError
     from fedcluster.rounds import CommunicationRound
-    from fedcluster.texts.html import Table
+    from fedcluster.texts import Table
     from fedcluster_app.site.doctor import Finding
 
 
@@ -54,7 +54,7 @@ def silent(what: str) -> None:
 
 def watching(doing: Doing) -> Callable[[CommunicationRound], None]:
     """Return a function that shows each finished round of a job."""
-    from fedcluster.texts.words import counted
+    from fedcluster.texts import counted
 
     number, sites = itertools.count(1), partial(counted, what="site")
     return lambda done: doing(f"round {next(number)} done with {sites(len(done.answered))}")
@@ -625,7 +625,7 @@ def verified_log(
         What is not in order, to be raised once the log is shown.
     """
     from fedcluster.errors import InputError
-    from fedcluster.texts.words import counted
+    from fedcluster.texts import counted
     from fedcluster_app.trust.audit_log import verify
 
     if head and len(head) < 16:

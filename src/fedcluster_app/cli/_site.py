@@ -34,7 +34,7 @@ from fedcluster_app.cli._screen import (
 
 if TYPE_CHECKING:
     from fedcluster.frames.columns import SourceSummary
-    from fedcluster.texts.html import Table
+    from fedcluster.texts import Table
     from fedcluster_app.site.file import SiteFile
     from fedcluster_app.trust.audit_log import AuditLog
     from fedcluster_app.trust.permits import SitePermits
@@ -144,7 +144,7 @@ def log(
     knows: the coordinator, which gets a hash with every answer, or whoever noted the hash that
     this command shows.
     """
-    from fedcluster.texts.words import counted
+    from fedcluster.texts import counted
     from fedcluster_app.site import logs as messages
     from fedcluster_app.site.file import SiteFile
     from fedcluster_app.site.membership import (
@@ -329,7 +329,7 @@ def permit(
 ) -> None:
     """Show the permits that this site has accepted, or one that is offered; accept or revoke it."""
     from fedcluster.errors import InputError
-    from fedcluster.texts.words import counted
+    from fedcluster.texts import counted
     from fedcluster_app.site.logs import permit_lines
 
     with Screen(as_json=as_json, quiet=False) as screen:
@@ -604,7 +604,7 @@ EFFECTS = {
 
 def _effects(found: Mapping[str, Any]) -> Table:
     """Return the effect of the limits on the rows of a site, for its owner only."""
-    from fedcluster.texts.html import Table
+    from fedcluster.texts import Table
 
     flat = {
         EFFECTS.get(key, key).replace("_", " ").format(name): each
@@ -644,8 +644,7 @@ def _refused(site: SiteFile, summary: SourceSummary) -> Iterator[str]:
 
 
 def _table(site: SiteFile, summary: SourceSummary) -> Table:
-    from fedcluster.texts.html import Table
-    from fedcluster.texts.words import counted
+    from fedcluster.texts import Table, counted
 
     persons = "" if summary.persons is None else f" of {counted(len(summary.persons), 'person')}"
     return Table(

@@ -31,7 +31,7 @@ from fedcluster.errors import InputError
 from fedcluster.frames.columns import put
 from fedcluster.frames.rows import error_prefix
 from fedcluster.recipes.specifications import Fit, RunOptions, SelectK, declared
-from fedcluster.texts.words import dotted, in_toml
+from fedcluster.texts import dotted, in_toml
 from fedcluster_app.cli._options import KINDS, Scaling
 from fedcluster_app.records import (
     Codes,

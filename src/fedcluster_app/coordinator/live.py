@@ -17,7 +17,7 @@ from fedcluster.engines.wire import STEPS, step_of
 from fedcluster.errors import InputError
 from fedcluster.metrics.clusters import OBJECTIVES, REPORTED, objective_name, shown_value
 from fedcluster.model.run import Run, damaged, outcome_of, read_run, written_by
-from fedcluster.texts.words import counted, number
+from fedcluster.texts import counted, number
 from fedcluster_app.report.html import parts
 from fedcluster_app.report.page import HEADINGS, convergence, page, report_page, taking_part
 from fedcluster_app.wire.recorder import PROGRESS

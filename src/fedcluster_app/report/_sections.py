@@ -17,8 +17,7 @@ from fedcluster.errors import listed
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.model.run import Feature, Run, finite
 from fedcluster.model.stability import Stability, stability_table
-from fedcluster.texts.untrusted import shortened
-from fedcluster.texts.words import counted, number, percent, shown
+from fedcluster.texts import counted, number, percent, shortened, shown
 from fedcluster_app.report import charts
 from fedcluster_app.report._summary import chosen, label, value
 from fedcluster_app.report.html import parts

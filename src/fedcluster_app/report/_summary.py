@@ -14,8 +14,7 @@ import numpy as np
 from fedcluster.errors import listed
 from fedcluster.jobs.doubts import few_line
 from fedcluster.model.run import Feature, Run
-from fedcluster.texts.untrusted import shortened
-from fedcluster.texts.words import counted, number, percent, short_number
+from fedcluster.texts import counted, number, percent, short_number, shortened
 from fedcluster_app.report.html import parts
 from fedcluster_app.report.messages import favoured
 

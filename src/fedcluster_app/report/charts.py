@@ -15,8 +15,7 @@ import numpy as np
 from markupsafe import Markup
 
 from fedcluster.core import Floats
-from fedcluster.texts.colours import DEEPEST
-from fedcluster.texts.words import called, number
+from fedcluster.texts import DEEPEST, called, number
 from fedcluster_app.report.html import TEMPLATE
 
 WIDTH = 480.0

@@ -8,8 +8,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from fedcluster.texts.untrusted import printable, shortened
-from fedcluster.texts.words import called
+from fedcluster.texts import called, printable, shortened
 
 TEMPLATES = Path(__file__).parent / "templates"
 

@@ -20,8 +20,7 @@ from fedcluster.model import Model
 from fedcluster.model.run import read_run
 from fedcluster.privacy.limits import is_rounded
 from fedcluster.recipes.scores import BY_CHANCE
-from fedcluster.texts.html import Table
-from fedcluster.texts.words import counted, number, some_of
+from fedcluster.texts import Table, counted, number, some_of
 from fedcluster_app.report import tables
 from fedcluster_app.report.records import SiteRecord
 

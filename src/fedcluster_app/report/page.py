@@ -22,7 +22,7 @@ from fedcluster.errors import InputError
 from fedcluster.metrics.clusters import MEANINGS, round_name, shown_value
 from fedcluster.metrics.indices import CHOOSING
 from fedcluster.model.run import NOTHING, Run, damaged, day_of, finite
-from fedcluster.texts.words import counted, number, percent, shown
+from fedcluster.texts import counted, number, percent, shown
 from fedcluster_app.report import _sections as sections
 from fedcluster_app.report import charts
 from fedcluster_app.report._sections import Content

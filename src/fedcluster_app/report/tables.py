@@ -15,9 +15,7 @@ from fedcluster.errors import listed
 from fedcluster.metrics.indices import CHOOSING, INDICES
 from fedcluster.model.stability import stability_table
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
-from fedcluster.texts.html import Table
-from fedcluster.texts.untrusted import shortened
-from fedcluster.texts.words import NOTHING, counted, number, percent, short_number
+from fedcluster.texts import NOTHING, Table, counted, number, percent, short_number, shortened
 from fedcluster_app.report.records import SiteRecord
 
 MOST_ROWS = 12

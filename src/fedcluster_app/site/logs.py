@@ -21,9 +21,7 @@ from typing import Any, cast
 
 from fedcluster.core import Limit
 from fedcluster.errors import reason
-from fedcluster.texts.html import Table
-from fedcluster.texts.untrusted import printable
-from fedcluster.texts.words import number
+from fedcluster.texts import Table, number, printable
 from fedcluster_app.trust.audit_log import BEGUN
 from fedcluster_app.trust.owned_files import private_files
 from fedcluster_app.wire.ledger import BudgetLedger, Charge

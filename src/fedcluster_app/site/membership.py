@@ -31,7 +31,7 @@ from fedcluster.errors import InputError
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.disclosure import Disclosure
-from fedcluster.texts.untrusted import first_not_plain, printable
+from fedcluster.texts import first_not_plain, printable
 from fedcluster_app.records import record
 from fedcluster_app.report.messages import two_sites_line
 from fedcluster_app.secure.cohort import MIN_SITES, Terms, earlier_cohorts

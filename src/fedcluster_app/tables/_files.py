@@ -48,7 +48,7 @@ from fedcluster.frames.rows import (
     reading_with,
     statement,
 )
-from fedcluster.texts.words import setting
+from fedcluster.texts import setting
 from fedcluster_app.tables.remote import own_folder
 
 # CSV

@@ -24,7 +24,7 @@ from fedcluster.engines import wire
 from fedcluster.errors import EndedError, InputError, PolicyError
 from fedcluster.metrics.external import Contingency
 from fedcluster.options.refusals import RefusedError
-from fedcluster.texts.untrusted import is_plain, printable
+from fedcluster.texts import is_plain, printable
 from fedcluster_app.wire.policy import Policy
 
 

@@ -1,4 +1,17 @@
-"""Displays of a fitted estimator: its clusters, their stability, and how it converged."""
+"""Plots of a fitted estimator, by the conventions of scikit-learn's displays (extra ``plot``).
+
+Each display has a class method ``from_estimator``, a method ``plot`` that draws again on other
+axes, and the attributes ``ax_`` and ``figure_``.
+
+Examples
+--------
+>>> from fedcluster import FederatedKMeans
+>>> from fedcluster.plotting import ClustersBySiteDisplay
+>>> rows = {"north": [[1.0], [2.0], [9.0]], "south": [[1.0], [8.0], [9.0]]}
+>>> display = ClustersBySiteDisplay.from_estimator(FederatedKMeans(2, random_state=0).fit(rows))
+>>> display.sites, display.counts.tolist()
+(['north', 'south'], [[2, 1], [1, 2]])
+"""
 
 from __future__ import annotations
 
@@ -7,7 +20,6 @@ from textwrap import fill
 from typing import Any, Self
 
 import numpy as np
-from matplotlib import pyplot
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
@@ -18,8 +30,21 @@ from fedcluster.model import Model
 from fedcluster.model.run import Run
 from fedcluster.model.stability import Stability
 from fedcluster.selection import Selection
-from fedcluster.texts.colours import COLOURS, DEEPEST, INK
-from fedcluster.texts.words import called
+from fedcluster.texts import COLOURS, DEEPEST, INK, called
+
+try:
+    from matplotlib import pyplot
+except ImportError as error:
+    raise ImportError('plots need matplotlib: pip install "fedcluster[plot]"') from error
+
+__all__ = [
+    "CenterProfilesDisplay",
+    "ClustersBySiteDisplay",
+    "ConvergenceDisplay",
+    "KSelectionDisplay",
+    "SilhouetteDisplay",
+    "StabilityDisplay",
+]
 
 
 def fitted(estimator: Any, name: str) -> Any:

@@ -1,17 +1,143 @@
-"""Numbers and names in sentences and tables."""
+"""Texts for people: sentences, tables and HTML; and checks of texts from other machines."""
 
 from __future__ import annotations
 
+import html
+import io
 import json
 import math
 import re
 import shlex
+import sys
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from fedcluster.errors import listed
-from fedcluster.texts.untrusted import shortened
+
+__all__: list[str] = []  # for the package itself
+
+LONGEST = 4_000
+"""Largest number of characters of an accepted text."""
+CONTROLS = re.compile(
+    "[\x00-\x1f\x7f-\x9f"  # C0 and C1, with escape sequences and ends of lines
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # ends of lines and directions of writing
+    "\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]"  # halves of characters, notes, tags
+)
+
+
+def is_plain(text: str, longest: int = LONGEST) -> bool:
+    r"""Return whether a text is not too long and has no control characters.
+
+    Examples
+    --------
+    >>> [is_plain(text) for text in ("Zürich", "a\tb", "\x1b[2J", "\u202egpj.exe", "a" * 5000)]
+    [True, False, False, False, False]
+    """
+    return len(text) <= longest and CONTROLS.search(text) is None
+
+
+def printable(text: str) -> str:
+    r"""Return a text with control characters replaced by codes, shortened if it is long.
+
+    Examples
+    --------
+    >>> print(printable("no\x1b[31m such\ncolumn"))
+    no\x1b[31m such\ncolumn
+    """
+    return CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode(), text[:LONGEST])
+
+
+def replace_unknown_signs() -> None:
+    """Let standard output and error replace characters that their encoding lacks by ``?``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
+
+
+def shortened(text: str, most: int) -> str:
+    """Return a text, shortened to ``most`` characters with an ellipsis.
+
+    Examples
+    --------
+    >>> shortened("age", 3), shortened("blood pressure", 6)
+    ('age', 'blood…')
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def first_not_plain(value: Any, longest: int = LONGEST) -> str | None:
+    """Return the first text or key in JSON content that is not plain, else None."""
+    waiting = [value]
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, str):
+            if not is_plain(each, longest):
+                return each
+        elif isinstance(each, Mapping):
+            waiting += [*each.keys(), *each.values()]
+        elif isinstance(each, list | tuple):
+            waiting += each
+    return None
+
+
+class Html(str):
+    """Text that is HTML already, so that nothing escapes it again."""
+
+    __slots__ = ()
+
+
+def escaped(value: Any) -> str:
+    r"""Return a value as HTML, with control characters replaced by their codes.
+
+    Examples
+    --------
+    >>> print(escaped("a < b \x1b[2J"), escaped(Html("<br>")))
+    a &lt; b \x1b[2J <br>
+    """
+    return value if isinstance(value, Html) else html.escape(printable(str(value)))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Table for a screen or a notebook: the first column names its rows.
+
+    Parameters
+    ----------
+    title : str
+        What the table shows.
+    header : sequence
+        The heads of the columns.
+    rows : sequence of sequence
+        Texts; in a notebook also HTML. All columns except the first hold numbers.
+    total : sequence, optional
+        A highlighted last line of a screen.
+
+    Examples
+    --------
+    >>> Table("ages", ["cluster", "mean"], [[0, "41"]]).plain_html()  # doctest: +ELLIPSIS
+    '<table><caption>ages</caption>...<tr><th scope="row">0</th><td>41</td></tr></tbody></table>'
+    """
+
+    title: str
+    header: Sequence[Any]
+    rows: Sequence[Sequence[Any]]
+    total: Sequence[Any] = ()
+
+    def plain_html(self) -> str:
+        """Return the table for a notebook, without a style or a script."""
+        heads = "".join(f'<th scope="col">{escaped(each)}</th>' for each in self.header)
+        lines = "".join(
+            f'<tr><th scope="row">{escaped(first)}</th>'
+            f"{''.join(f'<td>{escaped(each)}</td>' for each in others)}</tr>"
+            for first, *others in self.rows
+        )
+        return (
+            f"<table><caption>{escaped(self.title)}</caption><thead><tr>{heads}</tr></thead>"
+            f"<tbody>{lines}</tbody></table>"
+        )
+
 
 NOTHING = "–"
 """Placeholder for an unknown number."""
@@ -146,3 +272,9 @@ def setting(*parts: str, to: Any) -> str:
         except tomllib.TOMLDecodeError:
             value = to
     return f"--set {shlex.quote(f'{dotted(*parts)}={value}')}"
+
+
+COLOURS = ("#3b6fb6", "#e0853a", "#4a9d6f", "#b4528c", "#8a7cc8", "#c9a227", "#5aa9b8", "#8c6d52")
+INK, PALE_INK = "#1d2733", "#6b7683"
+DEEPEST = 2.0
+"""Distance in spreads at which the colour of a cell is full, in `shade`."""
