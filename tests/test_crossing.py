@@ -12,7 +12,7 @@ from fedcluster import Client, Data, LocalEngine
 from fedcluster.algorithms import FFCM, Lloyd
 from fedcluster.core import Column, State, Task
 from fedcluster.errors import PolicyError, SiteError
-from fedcluster.jobs import Evaluate, execute, fit_of, model_of, steps_of
+from fedcluster.jobs import Evaluate, execute, fit_of, model_of, procedure_of
 from fedcluster.metrics.external import Agreement
 from fedcluster.metrics.moments import row_weights
 from fedcluster.model import Model
@@ -93,7 +93,7 @@ def test_scores_beside_another_model_are_those_without_it() -> None:
     assert alone.outcome.value == both.outcome.value
     assert content_of(both)["profiles"] == content_of(alone)["profiles"]
     assert alone.beside is None
-    told = steps_of(Evaluate(model, beside=MODELS["mixture"]()))
+    told = procedure_of(Evaluate(model, beside=MODELS["mixture"]())).steps()
     names = {step.__name__ if isinstance(step, type) else type(step).__name__ for step in told}
     assert {"Agreement", "Lloyd", "GaussianMixture"} <= names
 

@@ -22,7 +22,7 @@ LIBRARY = {
     "distributed": "engines._dask",
     "dp_accounting": "privacy.budget",
     "llvmlite": "kernels",
-    "matplotlib": "plotting selection.verdict",
+    "matplotlib": "plotting",
     "narwhals": "frames.inputs",
     "numba": "kernels",
     "numpy": "",

@@ -27,8 +27,7 @@ from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.metrics.gaussians import PresentValues, densities, variance_within
 from fedcluster.metrics.leaves import LeafMoments, Leaves, begun
 from fedcluster.mixtures import on_leaves
-from fedcluster.mixtures.agglomeration import Loss, Parts, agglomerated
-from fedcluster.mixtures.on_leaves import LeafRows, Search, leaves_plan
+from fedcluster.mixtures.on_leaves import LeafRows, Loss, Parts, Search, agglomerated, leaves_plan
 from fedcluster.mixtures.table import KINDS, Kind, Table, table_plan, with_noise
 from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.privacy import Groups

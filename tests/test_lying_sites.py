@@ -29,7 +29,7 @@ from fedcluster.engines.client import Client
 from fedcluster.engines.reply_validation import ReplyBounds, check_answer, implausible
 from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import check_job, execute, fit_of
+from fedcluster.jobs import execute, fit_of, procedure_of
 from fedcluster.jobs.doubts import influence_line
 from fedcluster.kernels import nearest
 from fedcluster.metrics.moments import Means, Squares
@@ -761,7 +761,7 @@ def test_what_robust_fits_cannot_do_is_refused(options, reason) -> None:
 def test_robust_fits_need_more_than_secure_sums() -> None:
     sites = [SiteInfo(name, secure=True) for name in "abc"]
     with pytest.raises(InputError, match="robust=1 needs more than sums over all sites"):
-        check_job(fit_of(4, robust=1), sites)
+        procedure_of(fit_of(4, robust=1)).check(sites)
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from fedcluster.core import Column, State, Summary, Task
 from fedcluster.core.ranges import CENTERS, Allowed, OneOf
 from fedcluster.engines.wire import WireError, digest, pack, unpack
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import Evaluate, Profile, SelectK, execute, fit_of, steps_of
+from fedcluster.jobs import Evaluate, Profile, SelectK, execute, fit_of, procedure_of
 from fedcluster.model import Model
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
@@ -482,7 +482,7 @@ def test_what_sites_are_told_is_what_they_are_asked(job):
     columns = (Column("x"), Column("y"))
     labels = np.repeat(["left", "right"], 30)
     engine = Seeing(Client(n, Data(X, y=labels, columns=columns)) for n, X in ROWS.items())
-    planned = steps_of(job)
+    planned = procedure_of(job).steps()
     execute(job, engine, columns=["x", "y"])
     assigning = [
         each for task in seen if task.preprocessor for each, _ in task.preprocessor.assignments

@@ -22,7 +22,7 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.jobs import Evaluate, Profile, SelectK, execute, fit_of, preprocessing_of
+from fedcluster.jobs import Evaluate, Profile, SelectK, execute, fit_of, procedure_of
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import NumericColumn
@@ -72,7 +72,7 @@ def fitted(job, data, quorum=None, *, secure=True):
     engine = (SecureEngine if secure else RemoteEngine)(wire, data, quorum=quorum)
     d = next(iter(data.values())).X.shape[1]
     names = [f"x{j}" for j in range(d)]
-    engine.choose(names, raw=preprocessing_of(job) is not None)
+    engine.choose(names, raw=procedure_of(job).preprocessing is not None)
     return execute(job, engine, columns=names), wire
 
 

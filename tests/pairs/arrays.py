@@ -16,7 +16,7 @@ from pathlib import Path
 from string import ascii_lowercase, digits
 from typing import Any
 
-from fedcluster.jobs import preprocessing_of
+from fedcluster.jobs import procedure_of
 from pairs.factors import APART, JOBS, LIFTS, Combination, Value, defaults, factors_of, with_needs
 from pairs.ways import unspoken
 from pairs.worlds import MAKERS, AskedError, Counted, World, columns_asked, frames, job_of, run
@@ -53,7 +53,7 @@ class Refused:
     def _try(self, c: Combination) -> None:
         world = World(self.job, c, frames(c))
         job = job_of(world)
-        raw, named = preprocessing_of(job) is not None, columns_asked(world, job)
+        raw, named = procedure_of(job).preprocessing is not None, columns_asked(world, job)
         sites = (v for v in c.items() if v[0].startswith("site.") or v[0] in OF_SITES)
         key = (*sites, raw, str(named), getattr(job, "epsilon", None), c.get("bounds"))
         if key not in self._engines:

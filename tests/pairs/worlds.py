@@ -28,13 +28,13 @@ from fedcluster.engines.client import Client
 from fedcluster.frames.cells import affine
 from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles
-from fedcluster.jobs import Fit, JobReport, execute, fit_of, model_of, preprocessing_of
+from fedcluster.jobs import Fit, JobReport, execute, fit_of, model_of, procedure_of
 from fedcluster.model import Model
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups, MinClusterSize
 from fedcluster.privacy.disclosure import Disclosure
-from fedcluster.texts.words import in_toml
+from fedcluster.texts import in_toml
 from fedcluster_app.secure.cohort import Terms
 from fedcluster_app.secure.engine import SecureEngine
 from fedcluster_app.secure.site import SecureSite
@@ -389,13 +389,16 @@ def one_by_one(
     world: World, job: Any, *, network: bool = True, kind: type[Any] = OneByOne
 ) -> OneByOne:
     """The sites as a federation has them, or as this machine does."""
-    raw, columns = preprocessing_of(job) is not None or _is_private(job), columns_asked(world, job)
+    raw, columns = (
+        procedure_of(job).preprocessing is not None or _is_private(job),
+        columns_asked(world, job),
+    )
     return kind(world.client(site, columns, raw=raw, network=network) for site in world.site_files)
 
 
 def of_files(world: World, job: Any) -> OneByOne:
     """The sites of a command that is given files: a line stands for a row, and perhaps a group."""
-    raw, groups = preprocessing_of(job) is not None, None
+    raw, groups = procedure_of(job).preprocessing is not None, None
     if world.site["protection"] == "groups":
         groups = Groups(scale="standard" if raw else "none")
     roles = replace(world.roles(columns_asked(world, job), raw=raw), dates=world.site["dates"])
@@ -431,7 +434,7 @@ def wire(world: World, job: Any, *, is_secure: bool = False) -> Any:
         named = job.bounds if isinstance(job.bounds, Mapping) else world.values
         engine.choose_publicly(tuple(columns or named))
     else:
-        engine.choose(columns, raw=preprocessing_of(job) is not None)
+        engine.choose(columns, raw=procedure_of(job).preprocessing is not None)
     return engine
 
 
@@ -453,7 +456,7 @@ class Here:
 
 def on_dask(world: World, job: Any) -> DaskEngine:
     """A collection of a partition for each site."""
-    columns, raw = columns_asked(world, job), preprocessing_of(job) is not None
+    columns, raw = columns_asked(world, job), procedure_of(job).preprocessing is not None
     if not raw:  # as sites refuse rows that are no numbers; partitions do so when they are asked
         for site in world.site_files:
             assert len(world.client(site, columns, raw=raw).data)
@@ -546,7 +549,7 @@ def model(name: str) -> Model:
 
 def run(world: World, job: Any, engine: Engine) -> JobReport:
     """Carry a job out as commands do."""
-    raw = preprocessing_of(job) is not None
+    raw = procedure_of(job).preprocessing is not None
     columns = () if raw else tuple(columns_asked(world, job) or world.values)
     if _is_private(job) and isinstance(job.bounds, Mapping):
         columns = tuple(job.bounds)

@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_120,
-    "lines of the application": 20_648,
-    "modules": 240,
-    "functions": 4308,
+    "lines of the library": 26_031,
+    "lines of the application": 20_645,
+    "modules": 238,
+    "functions": 4299,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,

@@ -51,7 +51,7 @@ from fedcluster.frames.inputs import (
 )
 from fedcluster.frames.reader import ColumnRoles, check_no_total, each_site
 from fedcluster.frames.rows import batches, chunks_of
-from fedcluster.jobs import Fit, JobReport, execute, fit_of, limits_of, procedure_of, tried
+from fedcluster.jobs import Fit, JobReport, execute, fit_of, procedure_of, tried
 from fedcluster.jobs.doubts import (
     far_line,
     few_clusters_line,
@@ -672,7 +672,7 @@ class Federated(Fitted):
             self.__dict__.pop("feature_names_in_", None)
             self.n_features_in_ = table.data.X.shape[1]
             job = self._job(len(table.data))
-            table.disclosure = Disclosure.of(limits_of(job, self._smallest()))
+            table.disclosure = Disclosure.of(procedure_of(job).limits(self._smallest()))
             engine, places = LocalEngine(table), table.order
         else:
             parts = by_site(X, sites, sample_weight, groups, file_reader(roles))
@@ -681,7 +681,7 @@ class Federated(Fitted):
             data, found = screened_rows(read, self.prepare)
             job = self._job(sum(map(len, data.values())), roles)
             alone = len(parts) == 1 and not parts[0].where
-            limits = limits_of(job, self._smallest(), alone=alone)
+            limits = procedure_of(job).limits(self._smallest(), alone=alone)
             engine = LocalEngine(Client(name, data[name], limits, protection) for name in data)
             every, place = np.arange(sum(map(len, data.values()))), {p.name: p.place for p in parts}
             places = np.concatenate([every[place[name]] for name in engine.clients])

@@ -7,13 +7,14 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from fedcluster.core import Engine, Filter, Labels, PlannedStep, SiteInfo
-from fedcluster.jobs._kinds import KJob
+from fedcluster.core import Engine, SiteInfo
 from fedcluster.jobs._kinds import model_name as model_name
 from fedcluster.jobs._kinds import model_of as model_of
 from fedcluster.jobs._kinds import tried as tried
-from fedcluster.jobs._procedure import Job, JobReport, Procedure, Stage, Watch, drawn
+from fedcluster.jobs._procedure import Job as Job
+from fedcluster.jobs._procedure import JobReport, Procedure, Stage, Watch
 from fedcluster.jobs._procedure import clustering_of as clustering_of
+from fedcluster.jobs._procedure import drawn as drawn
 from fedcluster.jobs._procedure import fitted_preprocessing as fitted_preprocessing
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.recipes.specifications import (
@@ -107,36 +108,6 @@ def procedure_of(job: Job) -> Procedure:
     return procedure
 
 
-def check_job(job: Job, sites: Sequence[SiteInfo] = ()) -> None:
-    """Raise an error for a job that is not possible, in general or for these sites.
-
-    Raises
-    ------
-    InputError
-        With advice on what to do.
-    """
-    procedure_of(job).check(sites)
-
-
-def steps_of(job: Job) -> tuple[PlannedStep, ...]:
-    """Return the steps that a job asks whatever the rows and the sites are.
-
-    Sites are informed of them before the first question, so that a job that one of them cannot do
-    ends at once. Other steps, such as those that find a start, depend on the sites' answers.
-
-    Raises
-    ------
-    InputError
-        If an algorithm, its objective or a metric is incomplete.
-
-    Examples
-    --------
-    >>> steps_of(fit_of(3))
-    (Lloyd(tol=0.0001), Inertia())
-    """
-    return procedure_of(job).steps()
-
-
 def plan_of(
     job: Job,
     sites: Sequence[SiteInfo],
@@ -154,40 +125,6 @@ def plan_of(
     return procedure_of(job).plan(Stage(sites, drawn_seed, preprocessor))
 
 
-def preprocessing_of(job: Job) -> PreprocessingSpec | Preprocessor | None:
-    """Return the preprocessing of a job: a specification to be fitted, a fitted one, or None."""
-    return procedure_of(job).preprocessing
-
-
-def limits_of(
-    job: Fit | SelectK, smallest: int | None = None, *, alone: bool = False
-) -> list[Filter]:
-    """Return the limits that apply to sites without limits of their own.
-
-    Parameters
-    ----------
-    job : Fit or SelectK
-        The job, whose algorithm declares the smallest cluster that a site sends.
-    smallest : int, optional
-        The smallest cluster that a site sends, instead of the algorithm's.
-    alone : bool
-        Whether all rows belong to one site, which then discloses nothing to others.
-    """
-    return procedure_of(job).limits(smallest, alone=alone)
-
-
-def within(job: KJob, n_rows: float) -> KJob:
-    """Return a job restricted to numbers of clusters for which there are enough rows.
-
-    Raises
-    ------
-    InputError
-        If it explicitly asks for more clusters than rows.
-    """
-    bounded: KJob = procedure_of(job).within(n_rows)
-    return bounded
-
-
 def job_from_json(name: str, parameters: Mapping[str, Any]) -> Job:
     """Return the job with this name and these parameters, as read from JSON."""
     made = dict(parameters)
@@ -196,17 +133,3 @@ def job_from_json(name: str, parameters: Mapping[str, Any]) -> Job:
             made[key] = kind(**made[key])
     job: Job = JOBS[name](**made)
     return job
-
-
-def doubts_of(report: JobReport, labels: Mapping[str, Labels] | None = None) -> list[str]:
-    """Return doubts about the clusters that a job found, if it found any.
-
-    Parameters
-    ----------
-    report : JobReport
-        The report of the job.
-    labels : mapping of str to ndarray, optional
-        The labels of the rows by site, which show the clusters that have rows; without them, these
-        are the clusters with a weight.
-    """
-    return procedure_of(report.job).doubts(report, labels)

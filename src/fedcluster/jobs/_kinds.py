@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -72,8 +72,6 @@ bootstrap = LazyModule("fedcluster.recipes.bootstrap")
 budgets = LazyModule("fedcluster.recipes.private")
 profiling = LazyModule("fedcluster.recipes.profiling")
 sweep = LazyModule("fedcluster.selection.sweep")
-
-KJob = TypeVar("KJob", Fit, SelectK)
 
 
 class Clustering(Procedure):
@@ -157,8 +155,8 @@ class Clustering(Procedure):
     def _by_likelihood(self) -> bool:
         return self.fit.rule is None or self.fit.rule.name == "likelihood"
 
-    def limits(self, smallest: int | None, *, alone: bool) -> list[Filter]:
-        """Return the limits for sites without limits of their own; see `limits_of`."""
+    def limits(self, smallest: int | None = None, *, alone: bool = False) -> list[Filter]:
+        """Return the limits for sites without limits of their own."""
         self.check()
         if smallest is not None:
             return [MinClusterSize(smallest)]
@@ -243,8 +241,8 @@ class FitProcedure(Clustering):
         """Return the warnings that sites have few groups of rows for a stated k."""
         return [] if tried(k := self.fit.n_clusters) is not None else groups_line(sites, k)
 
-    def doubts(self, report: JobReport, labels: Mapping[str, Labels] | None) -> list[str]:
-        """Return sentences on reasons to doubt the clusters; see `doubts_of`."""
+    def doubts(self, report: JobReport, labels: Mapping[str, Labels] | None = None) -> list[str]:
+        """Return sentences on reasons to doubt the clusters."""
         weights = report.clustering.state.weights
         k, n_weighed = len(weights), int((weights > 0).sum())
         if labels is None:
@@ -372,7 +370,7 @@ class PrivateFitProcedure(FitProcedure):
         steps: tuple[PlannedStep, ...] = budgets.PRIVATE_STEPS
         return steps
 
-    def limits(self, smallest: int | None, *, alone: bool) -> list[Filter]:
+    def limits(self, smallest: int | None = None, *, alone: bool = False) -> list[Filter]:
         """Return no limits, which would hold nothing back."""
         self.check()
         if smallest is not None:

@@ -192,7 +192,11 @@ class Procedure(ABC):
 
     @abstractmethod
     def steps(self) -> tuple[PlannedStep, ...]:
-        """Return the steps that the job asks whatever the rows and the sites are."""
+        """Return the steps that the job asks whatever the rows and the sites are.
+
+        Sites are informed of them before the first question, so that a job that one of them cannot
+        do ends at once. Other steps, such as those that find a start, depend on the answers.
+        """
 
     @abstractmethod
     def plan(self, at: Stage) -> Plan[Any]:
@@ -230,12 +234,20 @@ class Procedure(ABC):
         job: Job = self.job
         return job
 
-    def limits(self, _smallest: int | None, *, alone: bool) -> list[Filter]:
-        """Return the limits for sites without limits of their own; see `limits_of`."""
+    def limits(self, _smallest: int | None = None, *, alone: bool = False) -> list[Filter]:
+        """Return the limits that apply to sites without limits of their own.
+
+        Parameters
+        ----------
+        smallest : int, optional
+            The smallest cluster that a site sends, instead of the algorithm's.
+        alone : bool
+            Whether all rows belong to one site, which then discloses nothing to others.
+        """
         return []
 
     def within(self, _n_rows: float) -> Any:
-        """Return the job restricted to possible numbers of clusters; see `within`."""
+        """Return the job restricted to numbers of clusters for which there are enough rows."""
         return self.job
 
     def check_schema(self, schema: Schema) -> None:  # noqa: B027
@@ -254,8 +266,11 @@ class Procedure(ABC):
         """Return doubts about clusters that are known before any is sought."""
         return []
 
-    def doubts(self, _report: JobReport, _labels: Mapping[str, Labels] | None) -> list[str]:
-        """Return doubts about the clusters that were found; see `doubts_of`."""
+    def doubts(self, _report: JobReport, _labels: Mapping[str, Labels] | None = None) -> list[str]:
+        """Return doubts about the clusters that were found, if any were.
+
+        Labels by site show the clusters that have rows; else these are those with a weight.
+        """
         return []
 
     def run(

@@ -51,8 +51,7 @@ from fedcluster.core.task import stream
 from fedcluster.kernels import kmeans_plusplus
 from fedcluster.kernels.iteration import LloydFit, kmeans_runs, lloyd
 from fedcluster.metrics.gaussians import is_fitted, texts_of
-from fedcluster.mixtures.agglomeration import agglomerated
-from fedcluster.mixtures.on_leaves import LeafRows, grown, sends_products
+from fedcluster.mixtures.on_leaves import LeafRows, agglomerated, grown, sends_products
 from fedcluster.mixtures.table import Table
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import Category, Preprocessor

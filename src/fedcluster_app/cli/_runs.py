@@ -124,14 +124,14 @@ def _within_rows(job: Fit | SelectK, rows: Reading) -> Fit | SelectK:
     if isinstance(job.prepare, PreprocessingSpec):
         prepare = job.prepare.in_names(rows.names)
         job = replace(job, prepare=replace(prepare, dates=rows.dates) if rows.dates else prepare)
-    return jobs.within(job, n_rows) if isinstance(job, SelectK) else job
+    return jobs.procedure_of(job).within(n_rows) if isinstance(job, SelectK) else job
 
 
 def _limits_of(job: Job, tables: Mapping[str, SiteRows], smallest: int | None) -> list[Filter]:
     """Return the limits that apply to sites without limits of their own."""
     have_own = any(table.limits is not None for table in tables.values())
     if isinstance(job, Fit | SelectK):
-        limits = jobs.limits_of(job, smallest)
+        limits = jobs.procedure_of(job).limits(smallest)
         if have_own and smallest is not None:
             raise refused("site-file-limits")
         return limits
@@ -254,7 +254,7 @@ class FittedSites:
     @property
     def warnings(self) -> list[str]:
         """Doubts about the result."""
-        doubts = jobs.doubts_of(self.report, self.labels or None)
+        doubts = jobs.procedure_of(self.report.job).doubts(self.report, self.labels or None)
         chosen = self.selection.warnings if self.selection else ()
         return [*self.report.fit_report.doubts, *doubts, *chosen, *self.doubts]
 

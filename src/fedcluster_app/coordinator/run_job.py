@@ -17,12 +17,9 @@ from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteErr
 from fedcluster.jobs import (
     Job,
     JobReport,
-    doubts_of,
     execute,
     job_from_json,
-    preprocessing_of,
     procedure_of,
-    steps_of,
 )
 from fedcluster_app.coordinator.folder import FIRST_ROWS, first_rows, keep_first_rows
 from fedcluster_app.records import load_record, record_or
@@ -211,7 +208,7 @@ def _doubts(report: JobReport) -> list[str]:
         if report.fit_report.warnings
         else []
     )
-    return [*doubts, *doubts_of(report)]
+    return [*doubts, *procedure_of(report.job).doubts(report)]
 
 
 def _watched(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> WatchedEngine:
@@ -263,11 +260,11 @@ def _columns(
     if (public := procedure_of(job).public_columns(chosen)) is not None:
         engine.choose_publicly(public)
         return public
-    raw = preprocessing_of(job) is not None
+    raw = procedure_of(job).preprocessing is not None
     engine.choose(chosen, raw=raw)
     if raw:
         return tuple(chosen or ())
-    sites = [site for site in engine.introduce(steps=steps_of(job)) if site.answered]
+    sites = [site for site in engine.introduce(steps=procedure_of(job).steps()) if site.answered]
     by_site = {site.name: tuple(column.name for column in site.columns) for site in sites}
     first, *others = by_site
     columns = by_site[first]

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from fedcluster.core.files import write_json
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import Job, check_job, procedure_of
+from fedcluster.jobs import Job, procedure_of
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster_app.coordinator.folder import CANCEL, FIRST_ROWS, Federation
 from fedcluster_app.coordinator.run_job import MODEL_FILES, RESULT, outcome_of
@@ -242,7 +242,7 @@ def content_of(
     if options.secure:
         _check_cohort(sites, options.quorum)
     if "." not in str(getattr(job, "algorithm", "")):  # else where it runs
-        check_job(procedure_of(job).with_public(None, federation.ranges, None))
+        procedure_of(procedure_of(job).with_public(None, federation.ranges, None)).check()
     parameters = asdict(job)
     for key, file in MODEL_FILES.items():
         if parameters.get(key) == str(folder / file):

@@ -52,8 +52,8 @@ from fedcluster.options.refusals import refused
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy.budget import Budget
 from fedcluster.privacy.disclosure import Disclosure, PersonCounter
+from fedcluster.privacy.groups import SUFFIX, others_of
 from fedcluster.privacy.limits import Dominance, MinClusterSize, MinRows
-from fedcluster.privacy.other_groups import SUFFIX, others_of
 from fedcluster.privacy.partition import OtherSettingsError, Partition
 from fedcluster_app.records import (
     FACTOR,

@@ -15,7 +15,7 @@ from fedcluster.errors import InputError
 from fedcluster.frames.rows import StreamedRows, WarehouseSource, error_prefix
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.disclosure import Disclosure
-from fedcluster.privacy.other_groups import known_rows, others_of
+from fedcluster.privacy.groups import known_rows, others_of
 from fedcluster.privacy.partition import Partition
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.tables.means_file import write_means
