@@ -124,7 +124,7 @@ TESTS = {
     "fedcluster_app/cli/_dask.py": "dask",
     "fedcluster_app/cli/_federation.py": "lifecycle permits_cli",
     "fedcluster_app/cli/_flare.py": "flare",
-    "fedcluster_app/cli/_operators.py": "service",
+    "fedcluster_app/cli/_federation.py": "service",
     "fedcluster_app/cli/_reading.py": "doors sources grouped_limits preparing_cli",
     "fedcluster_app/cli/_site.py": "site permits_cli",
     "fedcluster_app/coordinator": "federation_jobs lifecycle",

@@ -7,11 +7,9 @@ from typing import Annotated
 import typer
 
 from fedcluster_app.cli import _commands as commands
-from fedcluster_app.cli import _federation  # noqa: F401 - it adds commands
+from fedcluster_app.cli import _federation as federation
 from fedcluster_app.cli import _flare as flare
-from fedcluster_app.cli import _results as results
 from fedcluster_app.cli import _site as site
-from fedcluster_app.cli._operators import app as federation_app
 from fedcluster_app.cli._screen import OneLine
 
 app = typer.Typer(
@@ -21,7 +19,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-app.add_typer(federation_app, name="federation")
+app.add_typer(federation.app, name="federation")
 app.add_typer(site.app, name="site")
 app.add_typer(flare.app, name="flare")
 
@@ -49,7 +47,7 @@ app.command(
     "--out result"
 )(commands.fit)
 app.command(epilog="Example: fedcluster predict result/model.json new.csv --out new-labels")(
-    results.predict
+    commands.predict
 )
 app.command(
     "select-k",
@@ -64,24 +62,24 @@ app.command(
     short_help="Attack a site on its own machine, and count the rows that attacks read.",
 )(commands.audit)
 app.command(epilog="Example: fedcluster evaluate result/model.json north.csv south.csv west.csv")(
-    results.evaluate
+    commands.evaluate
 )
 app.command(
     short_help="Describe what sets the clusters of a model apart, and propose names.",
     epilog="Example: fedcluster profile result/model.json north.csv south.csv west.csv",
-)(results.profile)
+)(commands.profile)
 app.command(
     short_help="Name the clusters of a model.",
     epilog="Example: fedcluster name result/model.json '0=older, high blood pressure' 2=young",
-)(results.name)
+)(commands.name)
 app.command(
     short_help="Write a page about a run, to read in a browser.",
     epilog="Example: fedcluster report result",
-)(results.report)
+)(commands.report)
 app.command(
     short_help="Follow a run of a federation on a page.",
     epilog="Example: fedcluster watch trial",
-)(results.watch)
+)(commands.watch)
 app.command(
     "warm-up",
     short_help="Compile the numerical kernels in advance.",

@@ -3,50 +3,411 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from fedcluster.recipes.specifications import Evaluate, Fit, Profile, RunOptions, SelectK
-from fedcluster_app.cli._keys import with_options
-from fedcluster_app.cli._operators import (
-    Folder,
-    OutAgain,
-    app,
-    begin,
-    coordinator_at,
-    federation_at,
-    follow,
+from fedcluster_app.cli import _options as cli
+from fedcluster_app.cli._screen import (
+    TRANSPORTS,
+    Commands,
+    Format,
+    LogFormat,
+    Screen,
+    diagnosed,
+    needs,
+    private,
+    say,
+    telling,
+    verified_log,
 )
-from fedcluster_app.cli._options import (
-    AlsoProfile,
-    AsJson,
-    Beside,
-    Fuzzy,
-    ModelFile,
-    Out,
-    OwnMetrics,
-    Plugin,
-    Quiet,
-    Scaling,
-    ShowOptions,
-    argument,
-    check_options,
-    fit_asked,
-    from_current_folder,
-    option,
-    own,
-    preparation,
-    with_choice,
-)
-from fedcluster_app.cli._screen import Commands, Format, LogFormat, Screen, needs, say, telling
 
 if TYPE_CHECKING:
+    from fedcluster.jobs import Job
     from fedcluster_app.coordinator.folder import Federation
+    from fedcluster_app.coordinator.service_client import Coordinator
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="Cluster over a network: for the coordinator.",
+    callback=private,
+    no_args_is_help=True,
+)
+
+Folder = Annotated[Path, cli.argument("DIR", "Folder of the federation.")]
+OutAgain = Annotated[
+    Path | None,
+    cli.option("DIR", "Folder to write.", "--out", "-o", show_default="as when the run was begun"),
+]
+
+
+def federation_at(folder: Path) -> Federation:
+    """Return the federation in a folder, if the libraries for federations are installed."""
+    needs("cryptography", "flower")
+    from fedcluster_app.coordinator.folder import Federation
+
+    return Federation.load(folder)
+
+
+@contextmanager
+def coordinator_at(
+    folder: Path, *, options: RunOptions | None = None, run: str | None = None
+) -> Iterator[Coordinator]:
+    """Yield the coordinator of a folder, which is that of a federation or of an operator.
+
+    Options, or the name of a run, are checked first. Over FLARE, whose server is started
+    separately, this program becomes the coordinator if there is no other.
+    """
+    needs("httpx", "flower")
+    from fedcluster_app.coordinator.service_client import Coordinator
+
+    coordinator = Coordinator.at(folder)
+    coordinator.check(options=options, run=run)
+    federation = coordinator.federation
+    if federation is None or not federation.has_flare or coordinator.answers():
+        yield coordinator
+        return
+    needs("nvflare", "flare")
+    from fedcluster_app.coordinator.service import operated
+    from fedcluster_app.transports.flare.coordinator import FlareCarrier
+    from fedcluster_app.trust.owned_files import running
+
+    with running(federation.folder), operated(FlareCarrier(federation)):
+        yield coordinator
+
+
+def begin(
+    folder: Path, job: Job, options: RunOptions, show: cli.ShowOptions, columns: Any = None
+) -> None:
+    """Run a job at the coordinator and show its outcome."""
+    from fedcluster.frames.columns import column_list
+
+    show.check_folder(options.out)
+    if columns is not None:
+        options = replace(options, columns=column_list(columns))
+    screen = Screen(as_json=show.as_json, quiet=show.quiet)
+    with coordinator_at(folder, options=options) as coordinator:
+        follow(coordinator, screen, lambda: coordinator.begin(job, options), options.out)
+
+
+def follow(coordinator: Coordinator, screen: Screen, begun: Callable[[], str], out: Path) -> None:
+    """Begin a run, wait for its outcome, write its files and show it."""
+    from fedcluster_app.report.messages import file_of, shown
+
+    with screen:
+        screen.doing("handing the job to the coordinator")
+        outcome = coordinator.wait(begun(), out, screen.doing)
+        screen.warnings += outcome.pop("doubts", [])
+    screen.result(outcome, shown(outcome, screen.width), file_of(outcome))
+
+
+SOON = 60
+"""Days before its end from which on an expiring certificate is reported."""
+
+RunName = Annotated[str, cli.argument("RUN", "Name of the run.")]
+
+
+@app.command(epilog="Example: fedcluster federation show trial")
+def show(folder: Folder, as_json: cli.AsJson = False) -> None:
+    """List the sites and the runs: who asked for what and when, and how they ended."""
+    from fedcluster.texts import Table
+
+    with Screen(as_json=as_json, quiet=False) as screen, coordinator_at(folder) as coordinator:
+        status = coordinator.get("/sites")
+        runs = coordinator.get("/runs")["runs"]
+        screen.warnings += _warnings(status)
+    sites = status.pop("sites")
+    rows = tuple(
+        (
+            name,
+            "connected" if site["connected"] else "not connected",
+            _when(site["last_answer"]),
+            str(site["answered"]),
+            str(site["missed"]),
+        )
+        for name, site in sites.items()
+    )
+    header = ("site", "now", "last answer (UTC)", "rounds answered", "missed")
+    screen.result(
+        {"sites": sites, "runs": runs, "coordinator": status},
+        [
+            Table("Sites", header, rows),
+            *_pace(status),
+            *([Table("Runs", RUNS, tuple(map(_row_of, runs)))] if runs else ["No runs yet."]),
+            *(f"Run {run['name']}: {run['error']}" for run in runs if run["error"]),
+        ],
+    )
+
+
+RUNS = ("run", "state", "operator", "job", "began (UTC)", "rounds", "seconds")
+
+
+def _row_of(run: dict[str, Any]) -> tuple[str, ...]:
+    """Return the row of a run in the table of runs."""
+    began, ended = (run[key] and datetime.fromisoformat(run[key]) for key in ("began", "ended"))
+    return (
+        *(run[key] for key in ("name", "state", "operator", "job")),
+        run["began"][:16].replace("T", " "),
+        str(run["rounds"]),
+        f"{(ended - began).total_seconds():.0f}" if began and ended else "",
+    )
+
+
+def _when(at: float | None) -> str:
+    return "" if at is None else f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _pace(status: dict[str, Any]) -> list[str]:
+    """Return the duration of rounds, and the number of waiting runs."""
+    lines = []
+    if (mean := status["seconds_of_a_round"]) is not None:
+        last = status["seconds_of_last_round"]
+        lines.append(f"A round takes {mean:.1f} s in the mean; the last took {last:.1f} s.")
+    if waiting := status["queue"]:
+        lines.append(f"{waiting} run{'s wait' if waiting > 1 else ' waits'}.")
+    return lines
+
+
+def _warnings(status: dict[str, Any]) -> list[str]:
+    """Return a warning if the coordinator's certificate expires soon, or has expired."""
+    days = status["days_of_certificate"]
+    if days is None or days > SOON:
+        return []
+    return [f"the coordinator's certificate {'ended' if days < 0 else f'ends in {days:.0f} days'}"]
+
+
+@app.command(epilog="Example: fedcluster federation doctor trial")
+def doctor(folder: Folder, as_json: cli.AsJson = False) -> None:
+    """Examine a coordinator: its folder, certificate, keys, log, port, runs, disk and versions.
+
+    The exit status is 1 if something is wrong.
+    """
+    needs("cryptography", "flower")
+    from fedcluster_app.coordinator.doctor import examined
+
+    diagnosed(lambda: examined(folder, TRANSPORTS), as_json=as_json)
+
+
+@app.command(epilog="Example: fedcluster federation cancel trial 20260102-030405-ab12")
+def cancel(folder: Folder, name: RunName) -> None:
+    """Cancel a run that waits or goes on; its sites are told."""
+    with coordinator_at(folder, run=name) as coordinator:
+        state = coordinator.post(f"/runs/{name}/cancel")["state"]
+    say(f"Run {name} is {'cancelled' if state == 'cancelled' else 'being cancelled'}.")
+
+
+@app.command(epilog="Example: fedcluster federation prune trial --older-than 90 --keep 20")
+def prune(
+    folder: Folder,
+    days: Annotated[
+        float | None, cli.option("DAYS", "Only of runs that ended earlier.", "--older-than", min=0)
+    ] = None,
+    keep: Annotated[int | None, cli.option("N", "Not of the last N runs.", min=0)] = None,
+    as_json: cli.AsJson = False,
+) -> None:
+    """Remove what sites answered in runs that have ended; results and the list of runs stay.
+
+    Runs without these records can neither be resumed without asking again, nor forget a site.
+    """
+    from fedcluster.errors import InputError
+
+    federation = federation_at(folder)
+    from fedcluster.texts import counted
+    from fedcluster_app.coordinator.operators import noted
+    from fedcluster_app.coordinator.runs import prune as prune_runs
+
+    if days is None and keep is None:
+        raise InputError("say of which runs: --older-than DAYS, --keep N, or both")
+    with Screen(as_json=as_json, quiet=False) as screen:
+        age = None if days is None else timedelta(days=days)
+        pruned = prune_runs(federation, older_than=age, keep=keep)
+        if pruned:
+            noted(federation.folder, "pruned", runs=pruned)
+    count = f"Removed the records of {counted(len(pruned), 'run')}."
+    screen.result({"pruned": pruned}, [count])
+
+
+@app.command(epilog="Example: fedcluster federation log trial --head 3f2a9c41d07b55e8")
+def log(
+    folder: Folder,
+    last: Annotated[
+        int, cli.option("N", "Number of lines to show.", min=1, show_default=True)
+    ] = 50,
+    head: cli.KnownHash = "",
+    as_json: cli.AsJson = False,
+) -> None:
+    """Show who asked this coordinator for what, and what was refused; check the log.
+
+    The exit status is not 0 if a line was changed, removed, moved, inserted or cut off.
+    """
+    federation = federation_at(folder)
+    from fedcluster.texts import counted
+    from fedcluster_app.coordinator.operators import log_line, operators_log
+    from fedcluster_app.trust.audit_log import read_log
+
+    with Screen(as_json=as_json, quiet=False) as screen:
+        path = operators_log(federation.folder).path
+        lines = list(read_log(path))
+        about, checked, wrong = verified_log(path, head)
+    shown = [log_line(line) for line in lines[-last:]]
+    content = {"log": str(path), "lines": lines[-last:], "all": len(lines), **about}
+    screen.result(content, [*shown, f"{counted(len(lines), 'line')}: {path}", *checked])
+    if wrong is not None:
+        raise wrong
+
+
+PassphraseFile = Annotated[
+    Path | None,
+    cli.option("FILE", "File with the passphrase in its first line; else it is asked for."),
+]
+
+
+@app.command(epilog="Example: fedcluster federation backup trial trial.backup")
+def backup(
+    folder: Folder,
+    file: Annotated[Path, cli.argument("FILE", "File to write.")],
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Write all that the coordinator needs into one file, encrypted with a passphrase.
+
+    The coordinator may run meanwhile. The file has keys and what sites answered, but no folder of
+    a site. The program age opens it, too.
+    """
+    federation_at(folder)
+    needs("pyrage", "flower")
+    from fedcluster_app.coordinator.backup import back_up
+
+    n = back_up(folder, file, _passphrase(passphrase_file, is_new=True))
+    say(f"Wrote {file}: {n} files, for fedcluster federation restore.")
+
+
+@app.command(epilog="Example: fedcluster federation restore trial.backup trial")
+def restore(
+    file: Annotated[Path, cli.argument("FILE", "File of a backup.")],
+    folder: Annotated[Path, cli.argument("DIR", "Folder to write.")],
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Write the folder of a federation from its backup.
+
+    Started there, at the same address, the coordinator goes on where the backup was made: sites
+    reconnect by themselves, and runs continue.
+    """
+    needs("pyrage", "flower")
+    from fedcluster.texts import counted
+    from fedcluster_app.coordinator.backup import restore as restored
+
+    federation = restored(file, folder, _passphrase(passphrase_file, is_new=False))
+    start = f"federation start {folder}"
+    if federation.has_flare:
+        needs("nvflare", "flare")
+        from fedcluster_app.transports.flare.locks import harden
+
+        server = federation.file("flare", "server")
+        harden(server, "../..")
+        start = f"flare start {server}"
+    sites = counted(len(federation.sites), "site")
+    say(f"Wrote {folder}, with {sites}. End the coordinator elsewhere first;")
+    say(f"then: fedcluster {start}")
+
+
+def _passphrase(file: Path | None, *, is_new: bool) -> str:
+    """Return the passphrase of a backup from a file that only its owner may read, or ask for it."""
+    from fedcluster.errors import InputError, reason
+    from fedcluster_app.trust.owned_files import check_private
+
+    if file is None:
+        return str(
+            typer.prompt("Passphrase", hide_input=True, confirmation_prompt=is_new, err=True)
+        )
+    check_private([], secret=[file])
+    try:
+        lines = file.read_text("utf-8").splitlines()
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {reason(error)}") from error
+    if not lines or not lines[0]:
+        raise InputError(f"{file}: the first line is empty: write the passphrase there")
+    return lines[0]
+
+
+@app.command(epilog="Example: fedcluster federation operator trial ada --out ada")
+def operator(
+    folder: Folder,
+    name: Annotated[str | None, cli.argument("[NAME]", "Name of the operator to add.")] = None,
+    admin: Annotated[
+        bool,
+        typer.Option(
+            "--admin",
+            help="Also lets the runs of others be cancelled, resumed and read, and your own code "
+            "be asked for.",
+        ),
+    ] = False,
+    out: Annotated[
+        Path | None,
+        cli.option(
+            "FOLDER", "Write a folder for the operator's own machine, instead of showing the token."
+        ),
+    ] = None,
+    remove: Annotated[bool, typer.Option("--remove", help="Remove the operator instead.")] = False,
+    as_json: cli.AsJson = False,
+) -> None:
+    """List who may start runs, or add an operator, and show the token once.
+
+    Only a hash of it is kept. The token of one that was removed is refused from then on.
+    """
+    from fedcluster.errors import InputError
+
+    federation = federation_at(folder)
+    if name is None:
+        if remove or admin or out is not None:
+            raise InputError("say which operator: give a NAME")
+        _list_operators(federation, as_json=as_json)
+    elif remove:
+        _remove_operator(federation, name)
+    else:
+        _add_operator(federation, name, out, admin=admin)
+
+
+def _add_operator(federation: Federation, name: str, out: Path | None, *, admin: bool) -> None:
+    from fedcluster_app.coordinator.operators import VARIABLE, add_operator, noted
+    from fedcluster_app.coordinator.service_client import check_remote, write_remote
+
+    if out is not None:
+        check_remote(federation, out)
+    token = add_operator(federation.folder, name, admin=admin)
+    noted(federation.folder, "operator added", operator=name, admin=admin)
+    if out is not None:
+        write_remote(federation, out, token)
+        say(f"Wrote {out}: hand it to {name}, who then runs fedcluster federation run {out.name}.")
+    else:
+        say(token)
+        say(f"This is shown once. {name} sets it as {VARIABLE}.")
+
+
+def _remove_operator(federation: Federation, name: str) -> None:
+    from fedcluster_app.coordinator.operators import noted, remove_operator
+
+    remove_operator(federation.folder, name)
+    noted(federation.folder, "operator removed", operator=name)
+    say(f"Removed {name}; runs of this operator that wait or go on do so until they are cancelled.")
+
+
+def _list_operators(federation: Federation, *, as_json: bool) -> None:
+    from fedcluster.texts import Table
+    from fedcluster_app.coordinator.operators import operators
+
+    with Screen(as_json=as_json, quiet=False) as screen:
+        known = operators(federation.folder)
+    content = [{"name": each.name, "admin": each.admin, "added": each.added} for each in known]
+    rows = tuple((each.name, "yes" if each.admin else "", each.added) for each in known)
+    table = Table("Operators", ("operator", "administrator", "since (UTC)"), rows)
+    screen.result({"operators": content}, [table] if rows else ["There are no operators."])
 
 
 run_app = typer.Typer(
@@ -63,21 +424,23 @@ app.add_typer(run_app, name="run")
 )
 def new(
     folder: Folder,
-    sites: Annotated[str, option("A,B,C", "Names of the sites.")],
+    sites: Annotated[str, cli.option("A,B,C", "Names of the sites.")],
     address: Annotated[
         str,
-        option("HOST:PORT", "Address at which the sites reach the coordinator.", show_default=True),
+        cli.option(
+            "HOST:PORT", "Address at which the sites reach the coordinator.", show_default=True
+        ),
     ] = "127.0.0.1:8443",
     insecure: Annotated[
         bool,
         typer.Option("--insecure", help="No encryption and no keys; for trials on one machine."),
     ] = False,
     bind: Annotated[
-        str | None, option("IP", "IP address at which the coordinator listens.")
+        str | None, cli.option("IP", "IP address at which the coordinator listens.")
     ] = None,
     authority_key: Annotated[
         Path | None,
-        option("FILE", "Where the authority's key is written; by default certificates/ca.key."),
+        cli.option("FILE", "Where the authority's key is written; by default certificates/ca.key."),
     ] = None,
 ) -> None:
     """Create the folder of a federation.
@@ -106,7 +469,7 @@ def new(
 
 
 @app.command(epilog="Example: fedcluster federation start trial")
-def start(folder: Folder, log_format: LogFormat = Format.TEXT, _plugin: Plugin = None) -> None:
+def start(folder: Folder, log_format: LogFormat = Format.TEXT, _plugin: cli.Plugin = None) -> None:
     """Let the sites connect and carry out runs, until interrupted.
 
     Runs Flower's SuperLink, whose output goes to DIR/flower/superlink.log. Runs that wait, or were
@@ -151,21 +514,21 @@ def _loaded(folder: Path) -> Federation:
 )
 def permit(
     folder: Folder,
-    name: Annotated[str, argument("ID", "Name of the permit.")],
+    name: Annotated[str, cli.argument("ID", "Name of the permit.")],
     *,
-    purpose: Annotated[str, option("TEXT", "Purpose of the study.")],
-    columns: Annotated[str, option("A,B,C", "Columns that it covers.")],
-    rounds: Annotated[int, option("N", "Number of rounds that a site answers.")],
-    end: Annotated[datetime, option("DATE", "Last day, UTC.", formats=["%Y-%m-%d"])],
+    purpose: Annotated[str, cli.option("TEXT", "Purpose of the study.")],
+    columns: Annotated[str, cli.option("A,B,C", "Columns that it covers.")],
+    rounds: Annotated[int, cli.option("N", "Number of rounds that a site answers.")],
+    end: Annotated[datetime, cli.option("DATE", "Last day, UTC.", formats=["%Y-%m-%d"])],
     start: Annotated[
         datetime | None,
-        option("DATE", "First day, UTC.", formats=["%Y-%m-%d"], show_default="today"),
+        cli.option("DATE", "First day, UTC.", formats=["%Y-%m-%d"], show_default="today"),
     ] = None,
-    steps: Annotated[str, option("A,B,C", "Steps that it covers.", show_default="usual")] = "",
+    steps: Annotated[str, cli.option("A,B,C", "Steps that it covers.", show_default="usual")] = "",
     labels: Annotated[
         bool, typer.Option("--labels", help="Also cover labels of the rows.")
     ] = False,
-    sites: Annotated[str, option("A,B,C", "Sites that it covers.", show_default="all")] = "",
+    sites: Annotated[str, cli.option("A,B,C", "Sites that it covers.", show_default="all")] = "",
 ) -> None:
     """Write and sign a permit for a study; each site decides whether to accept it.
 
@@ -197,7 +560,7 @@ def permit(
 
 Columns = Annotated[
     str | None,
-    option("A,B,C", "Columns to use; by default all that the sites have.", show_default=True),
+    cli.option("A,B,C", "Columns to use; by default all that the sites have.", show_default=True),
 ]
 
 
@@ -208,16 +571,16 @@ def run(context: typer.Context, folder: Folder) -> None:
 
 
 @run_app.command(epilog="Example: fedcluster federation run trial fit -k 4 --out result")
-@with_options
+@cli.with_options
 def fit(
     context: typer.Context,
     *,
     words: Fit,
-    fuzzy: Fuzzy = False,
+    fuzzy: cli.Fuzzy = False,
     columns: Columns = None,
-    scaling: Scaling,
+    scaling: cli.Scaling,
     options: RunOptions,
-    show: ShowOptions,
+    show: cli.ShowOptions,
     _plugins: Sequence[str] = (),
 ) -> None:
     """Cluster the rows of all sites.
@@ -230,23 +593,23 @@ def fit(
     matplotlib, curves.png. Every site gets the model and writes the clusters of its rows itself.
     Limits on what leaves a site are set in its site.toml.
     """
-    job, used = fit_asked(words, scaling, columns, fuzzy=fuzzy)
+    job, used = cli.fit_asked(words, scaling, columns, fuzzy=fuzzy)
     begin(context.obj, job, options, show, used)
 
 
 @run_app.command(
     name="select-k", epilog="Example: fedcluster federation run trial select-k --k-max 9 --out k"
 )
-@with_options
+@cli.with_options
 def select_k(
     context: typer.Context,
     *,
     job: SelectK,
     gap_bounds: Any = None,
     columns: Columns = None,
-    scaling: Scaling,
+    scaling: cli.Scaling,
     options: RunOptions,
-    show: ShowOptions,
+    show: cli.ShowOptions,
     _plugins: Sequence[str] = (),
 ) -> None:
     """Choose the number of clusters of all sites' rows, and give the reason.
@@ -254,18 +617,18 @@ def select_k(
     Shows the same as fedcluster select-k, and writes it to selection.json and, with matplotlib,
     curves.png.
     """
-    check_options(job)
-    job = with_choice(job, preparation(scaling, columns), gap_bounds)
+    cli.check_options(job)
+    job = cli.with_choice(job, cli.preparation(scaling, columns), gap_bounds)
     begin(context.obj, job, options, show, columns)
 
 
 @run_app.command(
     epilog="Example: fedcluster federation run trial evaluate result/model.json --out scores"
 )
-@with_options
+@cli.with_options
 def evaluate(
     context: typer.Context,
-    model_file: ModelFile,
+    model_file: cli.ModelFile,
     *,
     labels: Annotated[
         bool,
@@ -275,12 +638,12 @@ def evaluate(
             "names as label_column in its site.toml.",
         ),
     ] = False,
-    metric: OwnMetrics = None,
+    metric: cli.OwnMetrics = None,
     own_algorithm: str | None = None,
-    profile: AlsoProfile = False,
-    beside: Beside = None,
+    profile: cli.AlsoProfile = False,
+    beside: cli.Beside = None,
     options: RunOptions,
-    show: ShowOptions,
+    show: cli.ShowOptions,
     _plugins: Sequence[str] = (),
 ) -> None:
     """Compute how good the clusters of a model are at all sites; write scores.json.
@@ -291,14 +654,14 @@ def evaluate(
     """
     from fedcluster.model import Model
 
-    algorithms = list(filter(None, [own(own_algorithm)]))
+    algorithms = list(filter(None, [cli.own(own_algorithm)]))
     files = [str(file.absolute()) for file in (model_file, beside) if file is not None]
     columns = [name for file in files for name in Model.load(file, algorithms).columns]
     options = replace(options, columns=tuple(dict.fromkeys(columns)))
     job = Evaluate(
         files[0],
         labels,
-        metrics=from_current_folder(metric) or [],
+        metrics=cli.from_current_folder(metric) or [],
         algorithms=algorithms,
         profile=profile,
         beside=files[1] if beside else None,
@@ -309,14 +672,14 @@ def evaluate(
 @run_app.command(
     epilog="Example: fedcluster federation run trial profile result/model.json --out profiles"
 )
-@with_options
+@cli.with_options
 def profile(
     context: typer.Context,
-    model_file: ModelFile,
+    model_file: cli.ModelFile,
     *,
     own_algorithm: str | None = None,
     options: RunOptions,
-    show: ShowOptions,
+    show: cli.ShowOptions,
     _plugins: Sequence[str] = (),
 ) -> None:
     """Describe what sets the clusters of a model apart at all sites, and propose names.
@@ -326,7 +689,7 @@ def profile(
     """
     from fedcluster.model import Model
 
-    algorithms = list(filter(None, [own(own_algorithm)]))
+    algorithms = list(filter(None, [cli.own(own_algorithm)]))
     options = replace(options, columns=Model.load(model_file, algorithms).columns)
     job = Profile(str(model_file.absolute()), algorithms)
     begin(context.obj, job, options, show)
@@ -335,11 +698,11 @@ def profile(
 @run_app.command(epilog="Example: fedcluster federation run trial resume 20260102-030405-ab12")
 def resume(
     context: typer.Context,
-    name: Annotated[str, argument("RUN", "Name of the run.")],
+    name: Annotated[str, cli.argument("RUN", "Name of the run.")],
     out: OutAgain = None,
-    as_json: AsJson = False,
-    quiet: Quiet = False,
-    _plugin: Plugin = None,
+    as_json: cli.AsJson = False,
+    quiet: cli.Quiet = False,
+    _plugin: cli.Plugin = None,
 ) -> None:
     """Continue an interrupted run from its last round, or follow one that goes on.
 
@@ -354,15 +717,15 @@ def resume(
 @run_app.command(
     epilog="Example: fedcluster federation run trial forget 20260102-030405-ab12 north --out new"
 )
-@with_options
+@cli.with_options
 def forget(
     context: typer.Context,
-    name: Annotated[str, argument("RUN", "Name of the run.")],
-    site: Annotated[str, argument("SITE", "Name of the site.")],
+    name: Annotated[str, cli.argument("RUN", "Name of the run.")],
+    site: Annotated[str, cli.argument("SITE", "Name of the site.")],
     *,
-    out: Out,
-    show: ShowOptions,
-    _plugin: Plugin = None,
+    out: cli.Out,
+    show: cli.ShowOptions,
+    _plugin: cli.Plugin = None,
 ) -> None:
     """Do a run again as if a site had never been asked.
 
@@ -377,26 +740,23 @@ def forget(
     say(f"Delete {before} and its results: they hold sums of {site}.")
 
 
-if TYPE_CHECKING:
-    from fedcluster_app.coordinator.folder import Federation
-
 SHORTLY = 10.0
 """Seconds within which a running coordinator notices a change."""
 
 PublicKey = Annotated[
     Path | None,
-    option(
+    cli.option(
         "FILE",
         "Public key that the site made with site key --new; then no private key travels.",
     ),
 ]
-Site = Annotated[str, argument("SITE", "Name of the site.")]
+Site = Annotated[str, cli.argument("SITE", "Name of the site.")]
 
 
 @app.command("add-site", epilog="Example: fedcluster federation add-site trial east")
 def add_site(
     folder: Folder,
-    names: Annotated[list[str], argument("SITE...", "Names of the sites.")],
+    names: Annotated[list[str], cli.argument("SITE...", "Names of the sites.")],
     public_key: PublicKey = None,
 ) -> None:
     """Add sites, also while the coordinator and other sites run.
@@ -480,23 +840,23 @@ def certificate(
     folder: Folder,
     file: Annotated[
         Path | None,
-        argument("[FILE]", "Certificate of another authority in PEM, then intermediate ones."),
+        cli.argument("[FILE]", "Certificate of another authority in PEM, then intermediate ones."),
     ] = None,
     *,
     ca: Annotated[
         Path | None,
-        option(
+        cli.option(
             "FILE",
             "Certificate of that authority, for the sites; without it, sites trust the "
             "authorities that their machines trust.",
         ),
     ] = None,
     key: Annotated[
-        Path | None, option("FILE", "Its private key in PEM; by default the coordinator's own.")
+        Path | None, cli.option("FILE", "Its private key in PEM; by default the coordinator's own.")
     ] = None,
     authority_key: Annotated[
         Path | None,
-        option("FILE", "Where the key of the authority is kept; by default in the folder."),
+        cli.option("FILE", "Where the key of the authority is kept; by default in the folder."),
     ] = None,
     new_key: Annotated[
         bool, typer.Option("--new-key", help="Also make a new key of the coordinator.")

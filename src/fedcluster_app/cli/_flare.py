@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from fedcluster_app.cli._operators import Folder
+from fedcluster_app.cli._federation import Folder
 from fedcluster_app.cli._options import AsJson, argument, option
 from fedcluster_app.cli._screen import Commands, Screen, needs, private, say
 

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcluster_app.cli import _options as cli
-from fedcluster_app.cli._keys import with_options
 from fedcluster_app.cli._screen import (
     REFUSALS,
     TRANSPORTS,
@@ -362,7 +361,7 @@ def _permits(site_file: Path) -> tuple[SitePermits, AuditLog]:
     return site_permits(site, membership), site_log(site, membership)
 
 
-@with_options
+@cli.with_options
 def check(
     files: cli.Files,
     *,
