@@ -37,8 +37,7 @@ from fedcluster_app.site.worker import ReceivedModels
 from fedcluster_app.trust.audit_log import has_left, read_log, verify
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState
 from fedcluster_app.wire.exchange import Reply, RetryingTransport
-from fedcluster_app.wire.ledger import Ledger
-from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.policy import Ledger, Policy
 from fedcluster_app.wire.recorder import PROGRESS
 from fedcluster_app.wire.responder import Responder
 

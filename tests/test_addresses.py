@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 
 from fedcluster.errors import InputError
 from fedcluster_app.cli import app
-from fedcluster_app.coordinator import renewal
-from fedcluster_app.coordinator import renewal as expiry
+from fedcluster_app.coordinator import lifecycle
+from fedcluster_app.coordinator import lifecycle as expiry
 from fedcluster_app.coordinator.certificates import Authority
 from fedcluster_app.coordinator.folder import Federation, create
 from fedcluster_app.trust.identity import Address
@@ -125,11 +125,11 @@ def test_a_federation_over_ipv6_with_a_certificate_of_a_public_authority(tmp_pat
 
     def prepare(running: RunningFederation) -> None:
         authority, ca = Authority.make(), tmp_path / "authority.crt"
-        key = renewal.server_key(running.federation).public_key()
+        key = lifecycle.server_key(running.federation).public_key()
         (tmp_path / "server.crt").write_bytes(authority.sign(["::1"], key, own=False))
         ca.write_bytes(authority.pem)
         running.env |= {"SSL_CERT_FILE": str(ca)}
-        renewal.install(running.folder, tmp_path / "server.crt", None)
+        lifecycle.install(running.folder, tmp_path / "server.crt", None)
         for name in ROWS:
             toml = running.site(name) / "site.toml"
             toml.write_text(toml.read_text().replace('"state/ca.crt"', '"system"'))

@@ -33,8 +33,7 @@ from fedcluster.recipes.fit import canonical
 from fedcluster.testing import check_laws
 from fedcluster_app.site import worker
 from fedcluster_app.site.worker import keep_results
-from fedcluster_app.wire.ledger import PolicyLimits
-from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.policy import Policy, PolicyLimits
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
 

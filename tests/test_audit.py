@@ -56,7 +56,7 @@ from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.groups_log import GroupsLog
 from fedcluster_app.tables import sources
 from fedcluster_app.trust import permits
-from fedcluster_app.wire.ledger import PolicyLimits
+from fedcluster_app.wire.policy import PolicyLimits
 
 LIMITS, _, GROUPS, _ = PROTECTIONS
 STRONG = {

@@ -21,8 +21,8 @@ from test_federation import invoke
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator.backup import back_up, restore
 from fedcluster_app.coordinator.folder import Federation, create
+from fedcluster_app.coordinator.lifecycle import CERTIFICATE, certificates
 from fedcluster_app.coordinator.operators import operators_log
-from fedcluster_app.coordinator.renewal import CERTIFICATE, certificates
 from fedcluster_app.coordinator.run_job import MODEL_FILES, located
 from fedcluster_app.coordinator.runs import Run
 from fedcluster_app.trust.audit_log import read_log, verify

@@ -39,8 +39,7 @@ from fedcluster_app.site.logs import budget_content, budget_parts
 from fedcluster_app.site.membership import Membership, site_responder
 from fedcluster_app.trust.audit_log import AuditLog, Head, parts_of, read_log
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState
-from fedcluster_app.wire.ledger import BudgetLedger
-from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.policy import BudgetLedger, Policy
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
 
@@ -211,7 +210,7 @@ def test_a_program_that_is_killed_has_paid(tmp_path):
         "import os, signal, sys; from pathlib import Path\n"
         "from fedcluster.privacy.budget import Budget\n"
         "from fedcluster_app.trust.site_state import SiteState\n"
-        "from fedcluster_app.wire.ledger import BudgetLedger\n"
+        "from fedcluster_app.wire.policy import BudgetLedger\n"
         "(state := SiteState(Path(sys.argv[1]))).create()\n"
         "ledger = BudgetLedger(state, Budget(2.0, 1e-6))\n"
         "ledger.charge({'run': 'r', 'exchange': 0}, answers=1, rho=0.05)\n"

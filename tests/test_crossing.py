@@ -23,8 +23,7 @@ from fedcluster.privacy import Groups, MinClusterSize
 from fedcluster.recipes.profiling import assigned_rows, crossed
 from fedcluster.rounds import run_plan
 from fedcluster_app.report.job_files import content_of
-from fedcluster_app.wire.ledger import PolicyLimits
-from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.policy import Policy, PolicyLimits
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

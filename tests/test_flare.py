@@ -40,7 +40,7 @@ from fedcluster.recipes.specifications import RunOptions
 from fedcluster_app.cli import app
 from fedcluster_app.coordinator import run_job, runs
 from fedcluster_app.coordinator.folder import CANCEL, Federation, create
-from fedcluster_app.coordinator.renewal import expiry_notice
+from fedcluster_app.coordinator.lifecycle import expiry_notice
 from fedcluster_app.coordinator.service import days_of_certificate
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.transports.flare import _server as server

@@ -33,8 +33,7 @@ from fedcluster.metrics.moments import Means, Moments, SiteSize, Squares
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing.moments import Covariance, Missing, Principal
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
-from fedcluster_app.wire.ledger import PolicyLimits
-from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.policy import Policy, PolicyLimits
 from fedcluster_app.wire.responder import Responder
 
 MANY = int(os.environ.get("FEDCLUSTER_HOSTILE", "40"))

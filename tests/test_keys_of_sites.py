@@ -26,7 +26,7 @@ from flwr.supercore.primitives.asymmetric import public_key_to_bytes
 
 from fedcluster import __version__
 from fedcluster.errors import InputError
-from fedcluster_app.coordinator import fresh_certificate, lifecycle, renewal
+from fedcluster_app.coordinator import certificates, lifecycle
 from fedcluster_app.coordinator.certificates import make_site_key, read_public_key
 from fedcluster_app.coordinator.folder import Federation, create
 from fedcluster_app.coordinator.lifecycle import is_noticed
@@ -384,7 +384,7 @@ def test_a_server_shows_its_new_certificate_without_a_restart(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files that do not belong together, for a moment or for good, leave it as it is."""
-    monkeypatch.setattr(fresh_certificate, "FRESH", 0.01)
+    monkeypatch.setattr(certificates, "FRESH", 0.01)
     chain, key = folder / "certificates/server.crt", folder / "certificates/server.key"
 
     shown = asyncio.run(asyncio.wait_for(served(chain, key), 120))
@@ -394,7 +394,7 @@ def test_a_server_shows_its_new_certificate_without_a_restart(
 
 async def served(chain: Path, key: Path) -> list[str]:
     """What a server shows at first, with wrong keys, and after its certificate was renewed."""
-    fresh = fresh_certificate.FreshCertificate(context_of)
+    fresh = certificates.FreshCertificate(context_of)
     context = fresh(certfile=str(chain), keyfile=str(key))
     follows = asyncio.create_task(fresh.follow())
     server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=context)
@@ -405,7 +405,7 @@ async def served(chain: Path, key: Path) -> list[str]:
         await asyncio.sleep(0.1)
         shown.append(await asyncio.to_thread(shown_at, port))
     key.write_bytes(right)
-    renewal.renew(chain.parents[1], new_key=True)
+    lifecycle.renew(chain.parents[1], new_key=True)
     while (now := await asyncio.to_thread(shown_at, port)) == shown[0]:
         await asyncio.sleep(0.01)
     follows.cancel()
@@ -444,7 +444,7 @@ def test_a_certificate_that_is_not_believed_is_spoken_of_in_one_line(
 def test_a_site_speaks_of_a_certificate_that_ends_soon(
     days: int, says: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    renewal.renew(folder, days=days)
+    lifecycle.renew(folder, days=days)
     pem = (folder / "certificates/server.crt").read_text()
     monkeypatch.setattr(ssl, "get_server_certificate", lambda *_, **__: pem)
     told = distrusting.ends_soon("cluster.example.org:8443")

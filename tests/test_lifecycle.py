@@ -27,8 +27,8 @@ from typer.testing import CliRunner
 
 from fedcluster.errors import InputError
 from fedcluster_app.cli import app
-from fedcluster_app.coordinator import lifecycle, renewal
-from fedcluster_app.coordinator import renewal as expiry
+from fedcluster_app.coordinator import lifecycle
+from fedcluster_app.coordinator import lifecycle as expiry
 from fedcluster_app.coordinator.certificates import (
     Authority,
     accepted_keys,
@@ -139,8 +139,8 @@ def test_each_change_is_logged_with_who_made_it(folder: Path) -> None:
     lifecycle.promote(folder, ["north"])
     lifecycle.revoke(folder, "north")
     lifecycle.remove_site(folder, "west")
-    renewal.renew(folder)
-    renewal.renew(folder, new_authority=True)
+    lifecycle.renew(folder)
+    lifecycle.renew(folder, new_authority=True)
     _, *lines = read_log(operators_log(folder).path)
     told = [(line["event"], line.get("member"), line.get("keys")) for line in lines]
     assert [event for event, _, _ in told] == [
@@ -271,7 +271,7 @@ def test_an_insecure_federation_has_sites_and_no_keys(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="is insecure: its sites have no keys"):
             change(folder, "west")
     with pytest.raises(InputError, match="is insecure: it has no certificates"):
-        renewal.renew(folder)
+        lifecycle.renew(folder)
     assert expiry.expiry_notice(Federation.load(folder)) == ""
 
 
@@ -289,7 +289,7 @@ def test_a_command_that_is_killed_has_done_all_or_nothing(
         "remove": lambda: lifecycle.remove_site(folder, "south"),
         "rotate": lambda: lifecycle.rotate_key(folder, "north"),
         "revoke": lambda: lifecycle.revoke(folder, "north"),
-        "renew": lambda: renewal.renew(folder, new_authority=True),
+        "renew": lambda: lifecycle.renew(folder, new_authority=True),
     }
     before, outcomes = content(folder), set()
     for step in range(100):
@@ -350,7 +350,7 @@ def check_whole(folder: Path, command: str) -> None:
         assert accepted["north"] == []
     else:
         chain = expiry.certificates(folder / expiry.CERTIFICATE)
-        key = renewal.server_key(federation)
+        key = lifecycle.server_key(federation)
         assert chain[0].public_key() == key.public_key()
 
 
@@ -378,7 +378,7 @@ def test_what_is_new_is_for_its_owner_only(folder: Path) -> None:
     before = os.umask(0)
     lifecycle.add_sites(folder, ["west"])
     lifecycle.rotate_key(folder, "north")
-    renewal.renew(folder, new_key=True)
+    lifecycle.renew(folder, new_key=True)
     assert os.umask(before) == 0
     for path in folder.rglob("*"):
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -447,7 +447,7 @@ def test_two_coordinators_on_one_folder(folder: Path) -> None:
 def test_a_renewed_certificate_is_vouched_for_by_the_same_authority(folder: Path) -> None:
     """Sites need nothing new."""
     before = content(folder)
-    end = renewal.renew(folder, days=30)
+    end = lifecycle.renew(folder, days=30)
     assert timedelta(days=29) < end - datetime.now(UTC) < timedelta(days=31)
     after = content(folder)
     new = {name for name in after if after[name] != before.get(name)}
@@ -465,16 +465,16 @@ def test_the_authority_s_key_may_be_elsewhere(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert not (folder / expiry.AUTHORITY_KEY).exists()
     with pytest.raises(InputError, match="name it by --authority-key"):
-        renewal.renew(folder)
-    assert renewal.renew(folder, authority_key=path) > datetime.now(UTC)
+        lifecycle.renew(folder)
+    assert lifecycle.renew(folder, authority_key=path) > datetime.now(UTC)
     path.chmod(0o644)
     with pytest.raises(InputError, match="other users of this machine may read"):
-        renewal.renew(folder, authority_key=path)
+        lifecycle.renew(folder, authority_key=path)
 
 
 def test_after_a_theft_neither_the_old_authority_nor_the_old_key_stays(folder: Path) -> None:
     federation = Federation.load(folder)
-    before = renewal.server_key(federation).public_key()
+    before = lifecycle.server_key(federation).public_key()
     [old] = expiry.certificates(folder / expiry.AUTHORITY)
     status, said = invoke("certificate", folder, "--new-authority")
     assert (status, "Grant permits anew" in said) == (0, True), said
@@ -483,7 +483,7 @@ def test_after_a_theft_neither_the_old_authority_nor_the_old_key_stays(folder: P
     assert expiry.certificates(folder / "sites/north/state/ca.crt") == [now]
     chain = expiry.certificates(folder / expiry.CERTIFICATE)
     chain[0].verify_directly_issued_by(now)
-    assert chain[0].public_key() == renewal.server_key(federation).public_key() != before
+    assert chain[0].public_key() == lifecycle.server_key(federation).public_key() != before
     assert Authority.read(
         (folder / expiry.AUTHORITY_KEY).read_bytes(), now.public_bytes(Encoding.PEM)
     )
@@ -494,7 +494,7 @@ def test_after_a_theft_neither_the_old_authority_nor_the_old_key_stays(folder: P
     [(61, ""), (59, "expires on .*, in 5[89] days: fedcluster federation certificate")],
 )
 def test_a_certificate_s_end_is_spoken_of_60_days_ahead(days: int, said: str, folder: Path) -> None:
-    renewal.renew(folder, days=days)
+    lifecycle.renew(folder, days=days)
     notice = expiry.expiry_notice(Federation.load(folder))
     assert bool(notice) == bool(said)
     if said:
@@ -503,7 +503,7 @@ def test_a_certificate_s_end_is_spoken_of_60_days_ahead(days: int, said: str, fo
 
 
 def test_an_expired_certificate_is_named_as_expired(folder: Path) -> None:
-    key = renewal.server_key(Federation.load(folder)).public_key()
+    key = lifecycle.server_key(Federation.load(folder)).public_key()
     (folder / expiry.CERTIFICATE).write_bytes(signed(key, Authority.make(), days=-1))
     with pytest.raises(InputError, match=r"server.crt expired on 20.*federation certificate"):
         expiry.check_valid(Federation.load(folder))
@@ -530,7 +530,7 @@ def signed(
 
 def signed_elsewhere(folder: Path, **how: object) -> tuple[Path, Path]:
     """A certificate for the federation's key, by an authority of an organisation."""
-    public, authority = renewal.server_key(Federation.load(folder)).public_key(), Authority.make()
+    public, authority = lifecycle.server_key(Federation.load(folder)).public_key(), Authority.make()
     file, ca = folder.parent / "signed.crt", folder.parent / "organisation.crt"
     file.write_bytes(signed(public, authority, **how))  # type: ignore[arg-type]
     ca.write_bytes(authority.pem)
@@ -539,11 +539,11 @@ def signed_elsewhere(folder: Path, **how: object) -> tuple[Path, Path]:
 
 def test_a_certificate_of_the_organisation(folder: Path) -> None:
     file, ca = signed_elsewhere(folder)
-    assert renewal.install(folder, file, ca) > datetime.now(UTC)
+    assert lifecycle.install(folder, file, ca) > datetime.now(UTC)
     assert (folder / "sites/north/state/ca.crt").read_bytes() == ca.read_bytes()
     expiry.check_valid(Federation.load(folder))
     with pytest.raises(InputError, match=r"fedcluster federation certificate"):
-        renewal.renew(folder)
+        lifecycle.renew(folder)
 
 
 @pytest.mark.parametrize("kind", ["ec", "rsa"])
@@ -576,7 +576,7 @@ def test_a_key_and_certificate_that_the_organisation_hands_over(kind: str, folde
 def test_a_certificate_of_a_public_authority(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, ca = signed_elsewhere(folder, host="*.example.org")
     monkeypatch.setenv("SSL_CERT_FILE", str(ca))
-    renewal.install(folder, file, None)
+    lifecycle.install(folder, file, None)
     assert Federation.load(folder).authority == ca
     lifecycle.add_sites(folder, ["west"])
     assert not (folder / "sites/west/state/ca.crt").exists()
@@ -592,16 +592,16 @@ def test_a_certificate_of_a_public_authority(folder: Path, monkeypatch: pytest.M
 def test_a_certificate_for_another_is_refused(change, reason: str, folder: Path) -> None:
     file, ca = signed_elsewhere(folder, **change)
     with pytest.raises(InputError, match=reason):
-        renewal.install(folder, file, ca)
+        lifecycle.install(folder, file, ca)
 
 
 def test_a_certificate_of_another_key_or_authority_is_refused(folder: Path) -> None:
     file, ca = signed_elsewhere(folder)
     with pytest.raises(InputError, match="does not vouch for"):
-        renewal.install(folder, file, folder / "certificates/ca.crt")
-    renewal.renew(folder, new_key=True)
+        lifecycle.install(folder, file, folder / "certificates/ca.crt")
+    lifecycle.renew(folder, new_key=True)
     with pytest.raises(InputError, match=r"is not for the key in .*certificates/server.key"):
-        renewal.install(folder, file, ca)
+        lifecycle.install(folder, file, ca)
 
 
 def test_a_site_makes_a_key_that_waits_until_the_coordinator_has_accepted_it(

@@ -27,8 +27,7 @@ from fedcluster.selection import Rule
 from fedcluster_app.secure.cohort import Terms
 from fedcluster_app.secure.engine import SecureEngine
 from fedcluster_app.secure.site import SecureSite
-from fedcluster_app.wire.ledger import PolicyLimits
-from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.policy import Policy, PolicyLimits
 from fedcluster_app.wire.recorder import RecordedEngine
 from fedcluster_app.wire.remote import Question, RemoteEngine
 from fedcluster_app.wire.responder import Responder

@@ -46,8 +46,7 @@ from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, site_responder
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState
-from fedcluster_app.wire.ledger import Ledger, PolicyLimits
-from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.policy import Ledger, Policy, PolicyLimits
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import DisclosedColumns, Responder
 

@@ -20,8 +20,7 @@ from fedcluster.engines.client import Client
 from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster_app.coordinator.run_job import run_job
-from fedcluster_app.wire.ledger import PolicyLimits
-from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.policy import Policy, PolicyLimits
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
 

@@ -27,8 +27,7 @@ from fedcluster_app.secure.site import SecureSite
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, site_responder
 from fedcluster_app.trust.site_state import SiteState
-from fedcluster_app.wire.ledger import BudgetLedger
-from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.policy import BudgetLedger, Policy
 from fedcluster_app.wire.responder import Responder
 
 RNG = np.random.default_rng(0)

@@ -25,7 +25,7 @@ from fedcluster_app.trust import site_state
 from fedcluster_app.trust.audit_log import AuditLog
 from fedcluster_app.trust.site_state import SiteState
 from fedcluster_app.wire import recorder
-from fedcluster_app.wire.ledger import Ledger
+from fedcluster_app.wire.policy import Ledger
 from fedcluster_app.wire.responder import AuditEntry, Auditor
 
 RNG = np.random.default_rng(0)

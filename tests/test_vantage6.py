@@ -35,7 +35,6 @@ from fedcluster_app.tables.means_file import means_of
 pd = pytest.importorskip("pandas")
 algorithm = import_module("fedcluster_app.transports.vantage6.algorithm")
 functions = import_module("fedcluster_app.transports.vantage6._functions")
-questions = import_module("fedcluster_app.transports.vantage6._questions")
 
 STORE = Path(__file__).parents[1] / "packaging" / "vantage6"
 MODULE = "fedcluster_app.transports.vantage6.algorithm"
@@ -211,8 +210,8 @@ def test_rows_that_are_not_grouped_are_neither_read_nor_answered_from(tmp_path) 
 def test_a_function_answers_its_own_kind_of_question_alone() -> None:
     means = means_frame(frames()[0])
     header, arrays = write_tasks([Task(Lloyd(), State.at(np.zeros((2, 3))))])
-    numbers = questions.write_numbers(arrays)
-    for kind in set(questions.KINDS) - {"cluster_sums"}:
+    numbers = functions.write_numbers(arrays)
+    for kind in set(functions.KINDS) - {"cluster_sums"}:
         with pytest.raises(InputError, match=f"{kind} does not answer Lloyd"):
             functions.answered(kind, "organization 1", means, tasks=header, states=numbers)
 
@@ -220,7 +219,7 @@ def test_a_function_answers_its_own_kind_of_question_alone() -> None:
 def test_vantage6_can_call_what_it_is_told_of_and_nothing_else() -> None:
     stored = json.loads((STORE / "algorithm_store.json").read_text("utf-8"))
     declared = {each["name"] for each in stored["functions"]}
-    assert {*questions.KINDS, "fit", "select_k", "evaluate", "profile"} < declared
+    assert {*functions.KINDS, "fit", "select_k", "evaluate", "profile"} < declared
     there = {name for name, each in vars(algorithm).items() if callable(each)}
     assert there == (declared if functions.SESSIONS else declared - {"read_table"})
     for each in stored["functions"]:
@@ -229,15 +228,15 @@ def test_vantage6_can_call_what_it_is_told_of_and_nothing_else() -> None:
 
 
 def test_results_of_one_that_speaks_for_another_are_none() -> None:
-    message = questions.question_of({"run": "a", "exchange": 0, "tasks": []})
-    [(_, (arguments, _))] = questions.parts_of(message).items()
-    question = digest(questions.question_of(arguments))
+    message = functions.question_of({"run": "a", "exchange": 0, "tasks": []})
+    [(_, (arguments, _))] = functions.parts_of(message).items()
+    question = digest(functions.question_of(arguments))
 
     def result(site: str, of: str = question) -> dict[str, Any]:
         return {"facts": {"site": site, "question": of}, "sums": {}}
 
     def asked(*results: Any) -> Any:
-        transport = questions.Vantage6Transport(
+        transport = functions.Vantage6Transport(
             lambda *_: lambda: results, {"organization 1": 1, "organization 2": 2}
         )
         return sorted(transport.exchange(dict.fromkeys(names, message), 2)[0])

@@ -29,8 +29,8 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_031,
-    "lines of the application": 20_570,
-    "modules": 235,
+    "lines of the application": 20_534,
+    "modules": 231,
     "functions": 4299,
     "modules that a fit loads": 73,
     "constants": 247,
@@ -38,7 +38,7 @@ MOST = {
     "options": 227,
     "options of fit": 25,
     "refused combinations": 49,
-    "words of the pages": 49_451,
+    "words of the pages": 49_450,
     "pages": 28,
 }
 

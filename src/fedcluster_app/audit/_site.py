@@ -40,8 +40,7 @@ from fedcluster.privacy.disclosure import Disclosure, SiteRules
 from fedcluster.privacy.partition import Partition, person_ids, row_ids
 from fedcluster.privacy.persons import unique_ids
 from fedcluster_app.site.groups_log import GroupsLog
-from fedcluster_app.wire.ledger import PolicyLimits
-from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.policy import Policy, PolicyLimits
 from fedcluster_app.wire.remote import Question
 from fedcluster_app.wire.responder import Responder, SecureSums
 

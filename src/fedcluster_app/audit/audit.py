@@ -44,7 +44,7 @@ from fedcluster_app.audit._site import (
     values_of,
 )
 from fedcluster_app.site.file import SiteFile
-from fedcluster_app.wire.ledger import PolicyLimits
+from fedcluster_app.wire.policy import PolicyLimits
 
 
 @dataclass(frozen=True, slots=True)

@@ -478,7 +478,7 @@ def start(folder: Folder, log_format: LogFormat = Format.TEXT, _plugin: cli.Plug
     federation = _loaded(folder)
     from fedcluster.errors import InputError
     from fedcluster_app.cli._screen import until_interrupted
-    from fedcluster_app.coordinator.renewal import expiry_notice
+    from fedcluster_app.coordinator.lifecycle import expiry_notice
     from fedcluster_app.coordinator.service import operated
     from fedcluster_app.transports.flower.coordinator import run_jobs, serve
 
@@ -880,12 +880,12 @@ def certificate(
     """
     federation = federation_at(folder)
     from fedcluster.errors import InputError
-    from fedcluster_app.coordinator import renewal
+    from fedcluster_app.coordinator import lifecycle
 
     if file is not None:
         if authority_key or new_key or new_authority:
             raise InputError(f"{file} is signed by another authority: give --ca and --key only")
-        end = renewal.install(folder, file, ca, key)
+        end = lifecycle.install(folder, file, ca, key)
         handed = f"hand {folder / 'certificates' / 'ca.crt'} to all sites"
         if_new = f"If it is a new authority: {handed}."
         say(if_new if ca else 'Sites write certificate = "system".')
@@ -895,7 +895,7 @@ def certificate(
         end = _renew_kits(federation, new_authority=new_authority)
     else:
         made = {"new_key": new_key, "new_authority": new_authority}
-        end = renewal.renew(folder, authority_key=authority_key, **made)
+        end = lifecycle.renew(folder, authority_key=authority_key, **made)
         if new_authority:
             say(f"Hand {folder / 'certificates' / 'ca.crt'} to all sites; each puts it in the")
             say("place of its own. Grant permits anew, as they name the coordinator by its")
@@ -905,7 +905,7 @@ def certificate(
 
 def _renew_kits(federation: Federation, *, new_authority: bool) -> datetime:
     needs("nvflare", "flare")
-    from fedcluster_app.coordinator.renewal import FLARE, certificate_end
+    from fedcluster_app.coordinator.lifecycle import FLARE, certificate_end
     from fedcluster_app.transports.flare.coordinator import renew_kits
 
     renew_kits(federation, new_authority=new_authority)

@@ -9,8 +9,8 @@ from pathlib import Path
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator.certificates import accepted_keys
 from fedcluster_app.coordinator.folder import Federation
+from fedcluster_app.coordinator.lifecycle import certificate_end, expiry_notice, own_certificates
 from fedcluster_app.coordinator.operators import operators_log
-from fedcluster_app.coordinator.renewal import certificate_end, expiry_notice, own_certificates
 from fedcluster_app.coordinator.runs import State, runs
 from fedcluster_app.site.doctor import (
     DOUBTFUL,

@@ -43,10 +43,10 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import JOBS, Job, job_from_json, procedure_of
 from fedcluster.options.choices import MODELS
 from fedcluster.recipes.specifications import RunOptions
+from fedcluster_app.coordinator.certificates import FRESH, FreshCertificate
 from fedcluster_app.coordinator.folder import ADDRESS, Federation
-from fedcluster_app.coordinator.fresh_certificate import FRESH, FreshCertificate
+from fedcluster_app.coordinator.lifecycle import certificates, own_certificates
 from fedcluster_app.coordinator.operators import Operator, operator_of, operators_log
-from fedcluster_app.coordinator.renewal import certificates, own_certificates
 from fedcluster_app.coordinator.run_job import MODEL_FILES, RESULT, outcome_of
 from fedcluster_app.coordinator.runs import (
     GOING,

@@ -83,7 +83,7 @@ from fedcluster_app.tables.sources import (
 )
 from fedcluster_app.tables.table_rows import parquet_files
 from fedcluster_app.trust.site_state import state_folder
-from fedcluster_app.wire.ledger import PolicyLimits
+from fedcluster_app.wire.policy import PolicyLimits
 
 T = TypeVar("T")
 

@@ -24,7 +24,7 @@ from fedcluster.errors import reason
 from fedcluster.texts import Table, number, printable
 from fedcluster_app.trust.audit_log import BEGUN
 from fedcluster_app.trust.owned_files import private_files
-from fedcluster_app.wire.ledger import BudgetLedger, Charge
+from fedcluster_app.wire.policy import BudgetLedger, Charge
 
 TOLD = {"described": "describe", "labels": "labels"}
 """Metadata of a site by their names in the log, and the task under which they are listed."""

@@ -59,8 +59,7 @@ from fedcluster_app.trust.permits import (
     public_text,
 )
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState
-from fedcluster_app.wire.ledger import BudgetLedger, Ledger
-from fedcluster_app.wire.policy import Policy
+from fedcluster_app.wire.policy import BudgetLedger, Ledger, Policy
 from fedcluster_app.wire.responder import AuditEntry, Auditor, Request, Responder, Turns
 
 OLDER = (

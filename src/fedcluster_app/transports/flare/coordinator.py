@@ -27,7 +27,7 @@ from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 from fedcluster.errors import InputError, SiteError
 from fedcluster_app.coordinator.certificates import AUTHORITY_DAYS
 from fedcluster_app.coordinator.folder import CANCEL, Federation, changing, readme, site_pages
-from fedcluster_app.coordinator.renewal import check_counts, check_valid, notice_of
+from fedcluster_app.coordinator.lifecycle import check_counts, check_valid, notice_of
 from fedcluster_app.records import load_record
 from fedcluster_app.transports.flare.locks import (
     check_locks,

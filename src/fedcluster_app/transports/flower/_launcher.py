@@ -26,7 +26,7 @@ from types import ModuleType
 from typing import Any
 
 from fedcluster import __version__
-from fedcluster_app.coordinator.fresh_certificate import FreshCertificate
+from fedcluster_app.coordinator.certificates import FreshCertificate
 from fedcluster_app.trust.lifeline import end_with
 
 LOGGER = logging.getLogger(__name__)

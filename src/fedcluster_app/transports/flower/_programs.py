@@ -43,7 +43,7 @@ from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 
 from fedcluster.errors import InputError, first_cause
-from fedcluster_app.coordinator.renewal import WARNING
+from fedcluster_app.coordinator.lifecycle import WARNING
 from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.trust.identity import Address
 from fedcluster_app.trust.owned_files import ORPHAN

@@ -41,8 +41,13 @@ from fedcluster.core.files import write_json
 from fedcluster.errors import InputError, SiteError
 from fedcluster_app.coordinator.certificates import REMOVED, accepted_keys, former_keys, key_digest
 from fedcluster_app.coordinator.folder import Federation
-from fedcluster_app.coordinator.lifecycle import promote, state_of, take_notice
-from fedcluster_app.coordinator.renewal import check_valid, expiry_notice
+from fedcluster_app.coordinator.lifecycle import (
+    check_valid,
+    expiry_notice,
+    promote,
+    state_of,
+    take_notice,
+)
 from fedcluster_app.records import load_record, record_or
 from fedcluster_app.tables.plugins import LOADED
 from fedcluster_app.transports.flower import _programs as programs

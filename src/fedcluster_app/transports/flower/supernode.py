@@ -27,8 +27,7 @@ from flwr.supercore.constant import TaskType
 from flwr.supernode.runtime.run_clientapp import pull_task_input, push_message, push_task_output
 
 from fedcluster.errors import InputError
-from fedcluster_app.coordinator.certificates import NEXT_KEY, issue
-from fedcluster_app.coordinator.fresh_certificate import file_state
+from fedcluster_app.coordinator.certificates import NEXT_KEY, file_state, issue
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership
 from fedcluster_app.transports.flower import _launcher as launcher
