@@ -11,6 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import asdict, fields
 from itertools import chain, combinations, islice, product
 from random import Random
 from typing import Any
@@ -25,16 +26,19 @@ from pairs.factors import (
     defaults,
     factors_of,
     undeclared,
+    values_in,
     with_needs,
 )
-from pairs.laws import Case, laws_of
+from pairs.laws import Case, differences, laws_of
 from pairs.ways import CommandError, commanded, fitted, is_line_of, options, speechless
-from pairs.worlds import World, frames
+from pairs.worlds import World, frames, job_of
 from searches import shorten
 from typer.main import get_command
 
 from fedcluster.engines import LocalEngine
 from fedcluster.errors import InputError
+from fedcluster.jobs import job_from_json
+from fedcluster.recipes.specifications import KINDS, WORDS
 from fedcluster_app.cli import app
 
 SEED = int(os.environ.get("FEDCLUSTER_PAIRS_SEED", "0"))
@@ -69,8 +73,8 @@ def written(job: str, c: Combination) -> str:
 
 def read(line: str) -> tuple[str, dict[str, str]]:
     """A combination from its line."""
-    job, *values = line.split("; ")
-    return job, with_needs(job) | dict(value.split("=", 1) for value in values)
+    job, _, values = line.partition("; ")
+    return job, with_needs(job) | dict(values_in(values))
 
 
 def broken(job: str, c: Combination, place: int, *, all_laws: bool = False) -> list[str]:
@@ -211,6 +215,20 @@ def test_a_law_that_was_broken_holds(line: str) -> None:
 def test_a_combination_again() -> None:
     found = broken(*read(GIVEN), place=0, all_laws=True)
     assert not found, "\n".join(found)
+
+
+def test_a_fit_that_is_sent_is_of_its_kind_and_says_the_same() -> None:
+    """Every kind of fit, with each parameter that it has; others are refused, or no names."""
+    jobs = [job_of(World("fit", c, frames(c))) for c in kept("fit")]
+    assert {*map(type, jobs)} == {*KINDS}
+    for job in jobs:
+        again = job_from_json("fit", asdict(job))
+        assert type(again) is type(job)
+        assert differences(asdict(job), asdict(again)) == []
+        own = {each.name for each in fields(job) if each.init}
+        for name in WORDS.keys() - own:
+            with pytest.raises(TypeError, match=name):
+                type(job)(job.n_clusters, **{name: None})
 
 
 @pytest.mark.parametrize("job", JOBS)

@@ -17,7 +17,17 @@ from string import ascii_lowercase, digits
 from typing import Any
 
 from fedcluster.jobs import procedure_of
-from pairs.factors import APART, JOBS, LIFTS, Combination, Value, defaults, factors_of, with_needs
+from pairs.factors import (
+    APART,
+    JOBS,
+    LIFTS,
+    Combination,
+    Value,
+    defaults,
+    factors_of,
+    values_in,
+    with_needs,
+)
 from pairs.ways import unspoken
 from pairs.worlds import MAKERS, AskedError, Counted, World, columns_asked, frames, job_of, run
 
@@ -107,7 +117,7 @@ def not_kept(job: str) -> tuple[dict[Some, Exception], list[Some]]:
 
 def with_lifts(job: str, some: Some) -> Iterator[dict[str, str]]:
     """The combinations of some values and what they need, without and with each of their lifts."""
-    lifts = [[LIFTS[value]] for value in sorted(some) if value in LIFTS]
+    lifts = [values_in(LIFTS[v]) for v in map("=".join, sorted(some)) if v in LIFTS]
     return (with_needs(job, *some, *more) for more in ([], *lifts))
 
 

@@ -178,107 +178,97 @@ SITE: Factors = {
 }
 """Fields of a site file; what they say that a federation over a network adds is its engine."""
 
-PRIVATE = {"bounds": "mapping", "site.protection": "limits"}
-NEEDS: Mapping[tuple[str, str], Mapping[str, str]] = {
-    ("text", "True"): {"prepare": "mean"},
-    ("missing", "True"): {"prepare": "mean", "model": "prepared"},
-    ("dates held", "True"): {"prepare": "mean"},
-    ("algorithm", "ffcm"): {"m": "2.0"},
-    ("model", "auto"): {"n_clusters": "auto"},
-    ("model", "merged"): {"n_clusters": "auto"},
-    ("noise", "True"): {"model": "mixture"},
-    ("noise", "900.0"): {"model": "mixture"},
-    ("start", "means"): {"model": "mixture"},
-    ("covariance_type", "tied"): {"model": "mixture"},
-    ("covariance_type", "diag"): {"model": "mixture"},
-    ("covariance_type", "spherical"): {"model": "mixture"},
-    ("reg_covar", "0.001"): {"model": "mixture"},
-    ("rule", "bic"): {"n_clusters": "(2, 3, 4)"},
-    ("rule", "vote"): {"n_clusters": "(2, 3, 4)"},
-    ("rule", "elbow"): {"n_clusters": "(2, 3, 4)"},
-    ("averaging", "avg_1"): {"rule": "fuzzy-db", "m": "2.0"},
-    ("rule", "fuzzy-db"): {"m": "2.0"},
-    ("pick", "elbow"): {"rule": "gap"},
-    ("epsilon", "20.0"): PRIVATE,
-    ("delta", "0.001"): {"epsilon": "20.0", **PRIVATE},
-    ("group_size", "2"): {"epsilon": "20.0", **PRIVATE},
-    ("n_rows", "120.0"): {"epsilon": "20.0", **PRIVATE},
-    ("bounds", "mapping"): {"epsilon": "20.0", "site.protection": "limits"},
-    ("bounds", "pair"): {"epsilon": "20.0", "site.protection": "limits"},
-    ("classes", "('a', 'b', 'c')"): {"site.label_column": "label"},
-    ("labels", "True"): {"site.label_column": "label"},
-    ("site.codes", "town"): {"text": "True", "prepare": "mean"},
-    ("site.dates", "age"): {"dates held": "True", "prepare": "mean"},
-    ("site.missing_values", "(-999,)"): {"missing": "True", "prepare": "mean", "model": "prepared"},
-    ("site.missing_values", "('z:-999',)"): {
-        **{"missing": "True", "prepare": "mean", "model": "prepared"},
-    },
-    ("prepare", "levels"): {"text": "True"},
-    ("site.privacy", "strict"): {"site.protection": "groups", "site.groups": "default"},
-    ("site.privacy", "diverse"): {"site.protection": "groups", "site.label_column": "label"},
-    ("site.privacy", "budget"): {
-        "site.protection": "None",
-        "epsilon": "20.0",
-        "group_size": "2",
-        "bounds": "mapping",
-        "engine": "wire",
-    },
-    ("site.privacy", "shared"): {
-        "site.protection": "None",
-        "epsilon": "20.0",
-        "bounds": "mapping",
-        "engine": "secure",
-    },
+
+def values_in(text: str) -> list[Value]:
+    """Values as a line says them."""
+    pairs = (each.partition("=") for each in text.split("; ") if each)
+    return [(name, value) for name, _, value in pairs]
+
+
+PREPARED = "missing=True; prepare=mean; model=prepared"
+PRIVATE = "epsilon=20.0; bounds=mapping; site.protection=limits"
+BUDGET = "epsilon=20.0; bounds=mapping; site.protection=None"
+NEEDS: Mapping[str, str] = {
+    "text=True": "prepare=mean",
+    "missing=True": "prepare=mean; model=prepared",
+    "dates held=True": "prepare=mean",
+    "algorithm=ffcm": "m=2.0",
+    "model=auto": "n_clusters=auto",
+    "model=merged": "n_clusters=auto",
+    "noise=True": "model=mixture",
+    "noise=900.0": "model=mixture",
+    "start=means": "model=mixture",
+    "covariance_type=tied": "model=mixture",
+    "covariance_type=diag": "model=mixture",
+    "covariance_type=spherical": "model=mixture",
+    "reg_covar=0.001": "model=mixture",
+    "rule=bic": "n_clusters=(2, 3, 4)",
+    "rule=vote": "n_clusters=(2, 3, 4)",
+    "rule=elbow": "n_clusters=(2, 3, 4)",
+    "averaging=avg_1": "rule=fuzzy-db; m=2.0",
+    "rule=fuzzy-db": "m=2.0",
+    "pick=elbow": "rule=gap",
+    "epsilon=20.0": "bounds=mapping; site.protection=limits",
+    "delta=0.001": PRIVATE,
+    "group_size=2": PRIVATE,
+    "n_rows=120.0": PRIVATE,
+    "bounds=mapping": "epsilon=20.0; site.protection=limits",
+    "bounds=pair": "epsilon=20.0; site.protection=limits",
+    "classes=('a', 'b', 'c')": "site.label_column=label",
+    "labels=True": "site.label_column=label",
+    "site.codes=town": "text=True; prepare=mean",
+    "site.dates=age": "dates held=True; prepare=mean",
+    "site.missing_values=(-999,)": PREPARED,
+    "site.missing_values=('z:-999',)": PREPARED,
+    "prepare=levels": "text=True",
+    "site.privacy=strict": "site.protection=groups; site.groups=default",
+    "site.privacy=diverse": "site.protection=groups; site.label_column=label",
+    "site.privacy=budget": f"{BUDGET}; group_size=2; engine=wire",
+    "site.privacy=shared": f"{BUDGET}; engine=secure",
 }
 """What a value needs beside it to mean anything: without that, it is refused."""
 
-LIFTS: Mapping[tuple[str, str], tuple[str, str]] = {
-    ("site.protection", "None"): ("site.privacy", "budget"),
-    ("engine", "wire"): ("site.privacy", "budget"),
-    ("engine", "resumed wire"): ("site.privacy", "budget"),
-    ("engine", "secure"): ("site.privacy", "budget"),
-    ("rule", "fuzzy-db"): ("averaging", "avg_1"),
-    ("site.group_column", "person"): ("site.privacy", "budget"),
+LIFTS: Mapping[str, str] = {
+    "site.protection=None": "site.privacy=budget",
+    "engine=wire": "site.privacy=budget",
+    "engine=resumed wire": "site.privacy=budget",
+    "engine=secure": "site.privacy=budget",
+    "rule=fuzzy-db": "averaging=avg_1",
+    "site.group_column=person": "site.privacy=budget",
 }
 """Values that are refused beside some others, each with one that makes them go together: sites that
 say nothing make groups of their rows, which noise does not go with, unless they have a budget; over
 a network they answer nothing with noise without one. Positions, not means, are sums alone. Persons
 need a budget that counts their rows."""
 
-MISSING_SAID = [("site.missing_values", each) for each in ("(-999,)", "('z:-999',)")]
-AT_HOME = [("engine", each) for each in ("local", "resumed", "dask")]
-APART: frozenset[frozenset[Value]] = frozenset(
+AT_HOME = "engine=local; engine=resumed; engine=dask"
+APART = [
     frozenset([one, other])
-    for one, others in {
+    for text, others in {
         # a sparse matrix, or a table of numbers, has no names and no texts
-        ("source", "npz"): [
-            *(("text", "True"), ("dates held", "True"), ("missing", "True")),
-            *(("site.weight_column", "weight"), ("site.group_column", "person")),
-            *(("site.label_column", "label"), ("site.id_column", "id"), ("engine", "dask")),
-        ],
-        ("way", "array"): [("text", "True"), ("dates held", "True")],
-        ("way", "sparse"): [("text", "True"), ("dates held", "True"), ("missing", "True")],
+        "source=npz": "text=True; dates held=True; missing=True; engine=dask; site.id_column=id; "
+        "site.weight_column=weight; site.group_column=person; site.label_column=label",
+        "way=array": "text=True; dates held=True",
+        "way=sparse": "text=True; dates held=True; missing=True",
         # how many columns texts become depends on the rows that groups and limits leave
-        ("text", "True"): [("init", "array"), ("start", "means"), ("means", "given")],
+        "text=True": "init=array; start=means; means=given",
         # there is no such column
-        ("text", "False"): [("site.codes", "town"), ("prepare", "levels")],
-        ("prepare", "levels"): [("site.columns", "('y', 'x', 'z')")],
-        ("dates held", "False"): [("site.dates", "age")],
-        ("missing", "False"): MISSING_SAID,
+        "text=False": "site.codes=town; prepare=levels",
+        "prepare=levels": "site.columns=('y', 'x', 'z')",
+        "dates held=False": "site.dates=age",
+        "missing=False": "site.missing_values=(-999,); site.missing_values=('z:-999',)",
         # a preset is not loosened; rules of groups name a column
-        ("site.privacy", "strict"): [("site.groups", "3")],
-        ("site.privacy", "diverse"): [("site.label_column", "None")],
+        "site.privacy=strict": "site.groups=3",
+        "site.privacy=diverse": "site.label_column=None",
         # what a budget allows is a matter of the network's end
-        ("site.privacy", "budget"): AT_HOME,
-        ("site.privacy", "shared"): AT_HOME,
+        "site.privacy=budget": AT_HOME,
+        "site.privacy=shared": AT_HOME,
         # the owner of a collection prepares its dates; rows of a partition lie in memory
-        ("engine", "dask"): [
-            *(("site.dates", "age"), ("site.privacy", "diverse")),
-            ("site.values_in_memory", "0"),
-        ],
+        "engine=dask": "site.dates=age; site.privacy=diverse; site.values_in_memory=0",
     }.items()
-    for other in others
-)
+    for one in values_in(text)
+    for other in values_in(others)
+]
 """Pairs of values of which no combination can be made, nor of what needs both."""
 
 MEETING = (
@@ -332,7 +322,7 @@ def with_needs(job: str, *values: Value) -> dict[str, str]:
     """The combination of some values, of what they need, and of defaults."""
     c, factors = dict(defaults(job)), factors_of(job)
     for value in sorted(values):
-        needed = NEEDS.get(value, {}).items()
+        needed = values_in(NEEDS.get("=".join(value), ""))
         c |= {name: need for name, need in needed if need in factors.get(name, ())}
     return c | dict(values)
 
