@@ -31,10 +31,9 @@ from fedcluster.privacy import Groups
 from fedcluster_app.coordinator.run_job import HEADS, engine_over, run_in_folder
 from fedcluster_app.secure.cohort import Terms
 from fedcluster_app.secure.site import SecureSite
-from fedcluster_app.site.groups_log import LOG
 from fedcluster_app.site.membership import folder_auditor
 from fedcluster_app.site.worker import ReceivedModels
-from fedcluster_app.trust.audit_log import has_left, read_log, verify
+from fedcluster_app.trust.audit_log import LOG, has_left, read_log, verify
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState
 from fedcluster_app.wire.exchange import Reply, RetryingTransport
 from fedcluster_app.wire.policy import Ledger, Policy

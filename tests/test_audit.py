@@ -53,9 +53,9 @@ from fedcluster_app.audit.audit import (
 from fedcluster_app.secure import site as secure_site
 from fedcluster_app.secure.site import SecureSite
 from fedcluster_app.site.file import SiteFile
-from fedcluster_app.site.groups_log import GroupsLog
 from fedcluster_app.tables import sources
 from fedcluster_app.trust import permits
+from fedcluster_app.trust.audit_log import GroupsLog
 from fedcluster_app.wire.policy import PolicyLimits
 
 LIMITS, _, GROUPS, _ = PROTECTIONS

@@ -17,9 +17,8 @@ from fedcluster.errors import InputError
 from fedcluster.privacy.partition import Partition
 from fedcluster_app.cli import app
 from fedcluster_app.site.file import SiteFile
-from fedcluster_app.site.groups_log import GroupsLog
 from fedcluster_app.site.membership import Membership, site_responder
-from fedcluster_app.trust.audit_log import head_of, verify
+from fedcluster_app.trust.audit_log import GroupsLog, head_of, verify
 
 N = 90
 
@@ -156,7 +155,7 @@ def test_a_file_is_put_back_through_a_link_in_vain(tmp_path) -> None:
 
 
 def test_the_next_file_of_a_log_tells_of_groups_too(tmp_path, monkeypatch) -> None:
-    monkeypatch.setattr("fedcluster_app.site.groups_log.MEGABYTES", 0)
+    monkeypatch.setattr("fedcluster_app.trust.audit_log.MEGABYTES", 0)
     site = made(tmp_path)
     site.path.write_text(site.path.read_text() + "log_megabytes = 0\n")
     site = SiteFile.load(site.path)

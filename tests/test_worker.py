@@ -143,7 +143,7 @@ def test_a_program_ends_with_its_parent_although_a_script_lets_it_ignore_interru
         "print(child.pid, flush=True); child.wait()"
     )
     child = (
-        "import sys, time, pathlib; from fedcluster_app.trust.lifeline import end_with\n"
+        "import sys, time, pathlib; from fedcluster_app.trust.owned_files import end_with\n"
         f"end_with(int(sys.argv[1]), 0.5); told = pathlib.Path({str(tmp_path / 'told')!r})\n"
         "told.write_text('begun')\n"
         "try: time.sleep(60)\nexcept KeyboardInterrupt: told.write_text('asked')\n"
@@ -189,9 +189,9 @@ def test_a_lasting_process_ends_its_call_and_then_itself(tmp_path):
 RUN = """
 import os
 from fedcluster_app.site import process
-from fedcluster_app.trust import lifeline
+from fedcluster_app.trust import owned_files
 process.LAST = 0.5
-lifeline.end_with(os.getppid())
+owned_files.end_with(os.getppid())
 """
 PROGRAM = """
 import subprocess, sys, time

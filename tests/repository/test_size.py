@@ -29,8 +29,8 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_031,
-    "lines of the application": 20_534,
-    "modules": 231,
+    "lines of the application": 20_515,
+    "modules": 227,
     "functions": 4299,
     "modules that a fit loads": 73,
     "constants": 247,

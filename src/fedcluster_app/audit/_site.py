@@ -39,7 +39,7 @@ from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy.disclosure import Disclosure, SiteRules
 from fedcluster.privacy.partition import Partition, person_ids, row_ids
 from fedcluster.privacy.persons import unique_ids
-from fedcluster_app.site.groups_log import GroupsLog
+from fedcluster_app.trust.audit_log import GroupsLog
 from fedcluster_app.wire.policy import Policy, PolicyLimits
 from fedcluster_app.wire.remote import Question
 from fedcluster_app.wire.responder import Responder, SecureSums

@@ -25,7 +25,6 @@ from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.texts import Table
 from fedcluster_app.audit import _asking as asking
-from fedcluster_app.audit import _besides as besides
 from fedcluster_app.audit import _combining as combining
 from fedcluster_app.audit import _histories as histories
 from fedcluster_app.audit._asking import seeds_that_are_rows
@@ -169,12 +168,12 @@ ATTACKS = (
     Attack("persons renamed", histories.renamed_persons),
     Attack("older groups put back", histories.older_groups),
     Attack("a second study", histories.second_study),
-    Attack("means for each session", besides.means_of_sessions),
-    Attack("a row that waits", besides.a_row_that_waits),
-    Attack("rows as names of columns", besides.names_that_are_values),
-    Attack("rounded counts undone", besides.rounded_counts),
-    Attack("swaps under a budget", besides.beyond_the_noise),
-    Attack("steps in preparations", besides.steps_in_preparations),
+    Attack("means for each session", histories.means_of_sessions),
+    Attack("a row that waits", histories.a_row_that_waits),
+    Attack("rows as names of columns", histories.names_that_are_values),
+    Attack("rounded counts undone", histories.rounded_counts),
+    Attack("swaps under a budget", histories.beyond_the_noise),
+    Attack("steps in preparations", histories.steps_in_preparations),
     Attack("secure sums without it", combining.smaller_cohort),
     Attack("a rule and corrections", histories.a_rule_and_corrections, promised=False),
     Attack("all rows but one known", combining.all_rows_but_one, promised=False),

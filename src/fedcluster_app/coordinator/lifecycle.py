@@ -1,4 +1,4 @@
-"""Changes to an existing federation: its sites, and the keys that identify them.
+"""Changes to an existing federation: its sites, their keys, and the coordinator's certificate.
 
 Each changes the folder completely or not at all. A running coordinator notices changes by itself.
 """
@@ -51,6 +51,15 @@ from fedcluster_app.coordinator.folder import (
 from fedcluster_app.coordinator.operators import noted
 from fedcluster_app.trust.owned_files import DECIDED, check_private, commit
 from fedcluster_app.trust.permits import load_key, public_text
+
+WARNING = timedelta(days=60)
+"""Time before expiry from which on a certificate is reported."""
+
+CERTIFICATE, KEY = "certificates/server.crt", "certificates/server.key"
+AUTHORITY, AUTHORITY_KEY = "certificates/ca.crt", "certificates/ca.key"
+FLARE = ("flare/server/startup/server.crt", "flare/lead/startup/client.crt")
+FLARE_AUTHORITY = "flare/server/startup/rootCA.pem"
+"""Files of the folder of a federation."""
 
 TOML = "federation.toml"
 
@@ -320,16 +329,6 @@ class RevokedSites:
             for site, key in last.items()
             if key.why == REVOKED and not keys.get(site, ("another site",))
         }
-
-
-WARNING = timedelta(days=60)
-"""Time before expiry from which on a certificate is reported."""
-
-CERTIFICATE, KEY = "certificates/server.crt", "certificates/server.key"
-AUTHORITY, AUTHORITY_KEY = "certificates/ca.crt", "certificates/ca.key"
-FLARE = ("flare/server/startup/server.crt", "flare/lead/startup/client.crt")
-FLARE_AUTHORITY = "flare/server/startup/rootCA.pem"
-"""Files of the folder of a federation."""
 
 
 def renew(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from fedcluster.selection import Selection
 from fedcluster_app.report.messages import better, meaning
 from fedcluster_app.report.messages import objective as objective_line
 from fedcluster_app.report.page import reported
-from fedcluster_app.report.pictures import pictured
 from fedcluster_app.report.records import SiteRecord
 
 JOB_VERSION = 1
@@ -282,3 +282,26 @@ def _described(report: JobReport) -> dict[str, Any]:
     """Return profiles and stability of clusters and the rows of two models, if requested."""
     parts = {"profiles": report.profiles, "stability": report.stability, "beside": report.beside}
     return {name: plain(each.plain()) for name, each in parts.items() if each is not None}
+
+
+def pictured(what: str, path: Path, draw: Callable[[Path], None]) -> list[str]:
+    """Write a picture; return the name of its file, or only a warning without matplotlib.
+
+    Parameters
+    ----------
+    what : str
+        What the file shows, such as "picture of the curves".
+    path : Path
+        The file.
+    draw : callable taking a Path
+        Writes it.
+    """
+    try:
+        draw(path)
+    except ImportError:
+        warnings.warn(
+            f'no {what} without matplotlib: pip install "fedcluster[plot]"',
+            stacklevel=3,
+        )
+        return []
+    return [path.name]

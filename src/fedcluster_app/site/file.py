@@ -68,7 +68,6 @@ from fedcluster_app.records import (
     load_record,
     record,
 )
-from fedcluster_app.site.groups_log import GroupsLog
 from fedcluster_app.site.process import Cost
 from fedcluster_app.tables.matrices import Matrix
 from fedcluster_app.tables.means_file import read_means
@@ -82,6 +81,7 @@ from fedcluster_app.tables.sources import (
     version_of,
 )
 from fedcluster_app.tables.table_rows import parquet_files
+from fedcluster_app.trust.audit_log import GroupsLog
 from fedcluster_app.trust.site_state import state_folder
 from fedcluster_app.wire.policy import PolicyLimits
 

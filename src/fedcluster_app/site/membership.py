@@ -37,10 +37,18 @@ from fedcluster_app.report.messages import two_sites_line
 from fedcluster_app.secure.cohort import MIN_SITES, Terms, earlier_cohorts
 from fedcluster_app.secure.site import SecureSite
 from fedcluster_app.site.file import SiteFile
-from fedcluster_app.site.groups_log import LOG, MEGABYTES
 from fedcluster_app.site.process import MEGABYTE
 from fedcluster_app.site.worker import ReceivedModels, SiteWorker, Versions
-from fedcluster_app.trust.audit_log import AuditLog, Head, Line, has_left, has_line, read_log
+from fedcluster_app.trust.audit_log import (
+    LOG,
+    MEGABYTES,
+    AuditLog,
+    Head,
+    Line,
+    has_left,
+    has_line,
+    read_log,
+)
 from fedcluster_app.trust.identity import (
     IDENTITY,
     PEERS,

@@ -28,8 +28,7 @@ from typing import Any, Generic, TypeVar
 from fedcluster.errors import EndedError
 from fedcluster_app.records import Positive
 from fedcluster_app.tables.plugins import LOADED, load_plugins
-from fedcluster_app.trust.lifeline import end_after, end_with, program
-from fedcluster_app.trust.owned_files import ORPHAN
+from fedcluster_app.trust.owned_files import ORPHAN, end_after, end_with, program
 
 with suppress(ModuleNotFoundError):  # Windows has none, and no process of a site
     import resource

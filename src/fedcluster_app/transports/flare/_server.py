@@ -19,8 +19,7 @@ from fedcluster_app.coordinator.folder import CANCEL, Federation
 from fedcluster_app.coordinator.run_job import engine_over, outcome_of, run_in_folder, terms_of
 from fedcluster_app.coordinator.runs import find_run
 from fedcluster_app.transports.flare.locks import TOPIC, check_locks, place_of
-from fedcluster_app.trust.lifeline import end_with
-from fedcluster_app.trust.owned_files import private_files
+from fedcluster_app.trust.owned_files import end_with, private_files
 from fedcluster_app.wire.exchange import NoReplyError, RetryingTransport, ThreadedCarrier
 from fedcluster_app.wire.recorder import PROGRESS, note
 from fedcluster_app.wire.remote import RemoteEngine

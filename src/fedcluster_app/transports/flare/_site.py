@@ -20,8 +20,7 @@ from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership
 from fedcluster_app.transports.flare.locks import TOPIC, check_locks, place_of
 from fedcluster_app.transports.reloading import ReloadingSite, check_files
-from fedcluster_app.trust.lifeline import end_with
-from fedcluster_app.trust.owned_files import private_files
+from fedcluster_app.trust.owned_files import end_with, private_files
 
 NOT_STARTED = "the site's program did not start; its own log says why"
 """The only reason that FLARE gets for a problem at a site, as it may pass it on."""

@@ -36,8 +36,7 @@ from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower._transport import discover_nodes, flower_engine
 from fedcluster_app.transports.flower.coordinator import access_by, nodes_now
-from fedcluster_app.trust.lifeline import end_with
-from fedcluster_app.trust.owned_files import private_files
+from fedcluster_app.trust.owned_files import end_with, private_files
 from fedcluster_app.wire.exchange import never, no_listener
 from fedcluster_app.wire.recorder import PROGRESS, note
 from fedcluster_app.wire.remote import RemoteEngine

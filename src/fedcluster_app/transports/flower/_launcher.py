@@ -27,7 +27,7 @@ from typing import Any
 
 from fedcluster import __version__
 from fedcluster_app.coordinator.certificates import FreshCertificate
-from fedcluster_app.trust.lifeline import end_with
+from fedcluster_app.trust.owned_files import end_with
 
 LOGGER = logging.getLogger(__name__)
 
