@@ -28,27 +28,7 @@ from fedcluster.core import Floats, Result, SiteInfo
 from fedcluster.model.profiles import NumberProfile, Profiles, TextProfile, is_zero_or_one
 from fedcluster.model.stability import Crossing, Stability
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
-from fedcluster.privacy.limits import STRICT_P
-
-STEP = 5
-"""Base to which published counts are rounded, as in OpenSAFELY."""
-SMALLEST = STRICT_P
-"""Smallest published count that is not 0: that of a group where counts are rounded."""
-
-
-def rounded(counts: Any) -> Any:
-    """Return counts rounded to multiples of 5: those below 10 to 0 or 10.
-
-    Examples
-    --------
-    >>> rounded(np.array([0.0, 1.2, 5.0, 13.0, 998.0])), rounded(12)
-    (array([   0.,    0.,   10.,   15., 1000.]), 10)
-    """
-    numbers = np.asarray(counts, dtype=np.float64)
-    result = np.where(numbers < STEP, 0.0, np.maximum(STEP * np.rint(numbers / STEP), SMALLEST))
-    result = np.where(np.isfinite(numbers), result, numbers)
-    return int(result) if isinstance(counts, int) else float(result) if result.ndim == 0 else result
-
+from fedcluster.privacy.limits import SMALLEST, STEP, rounded
 
 NEARLY = 1e-6
 """Tolerance by which sums of shares may differ from a whole number."""

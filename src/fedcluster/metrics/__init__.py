@@ -8,6 +8,8 @@ from fedcluster.lazy import names_from
 
 if TYPE_CHECKING:
     from fedcluster.metrics.clusters import Inertia
+    from fedcluster.metrics.indices import CHOOSING as CHOOSING
+    from fedcluster.metrics.indices import INDICES as INDICES
     from fedcluster.metrics.indices import METRICS, Index
     from fedcluster.metrics.leaves import LeafMoments as LeafMoments
     from fedcluster.metrics.objectives import FuzzyObjective
@@ -20,7 +22,7 @@ __getattr__ = names_from(  # column moments are used where nothing compiled is
     {
         "Inertia": "clusters",
         "LeafMoments": "leaves",
-        "METRICS Index": "indices",
+        "CHOOSING INDICES METRICS Index": "indices",
         "FuzzyObjective nearest_present": "objectives",
     },
 )

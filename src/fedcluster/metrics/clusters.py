@@ -376,6 +376,8 @@ def davies_bouldin(points: Floats, spreads: Floats) -> float:
 # Names of objectives
 
 LOG_LIKELIHOOD = "log-likelihood"
+BY_CHANCE = "squared-silhouette-by-chance"
+"""Name of the silhouette of rows without clusters."""
 REPORTED = "inertia as the algorithm reports it"
 """Report of a round if an algorithm is a user's own, whose objective is asked after the last."""
 

@@ -9,9 +9,11 @@ from fedcluster.lazy import names_from
 if TYPE_CHECKING:
     from fedcluster.model.file import Model
     from fedcluster.model.run import Run as Run
+    from fedcluster.model.stability import Stability as Stability
+    from fedcluster.model.stability import stability_table as stability_table
 
 __all__ = ["Model"]
 
 __getattr__ = names_from(
-    __name__, {"Model": "file", "Run": "run"}
+    __name__, {"Model": "file", "Run": "run", "Stability stability_table": "stability"}
 )  # plans use parts of it without a file

@@ -296,6 +296,12 @@ Ids = NDArray[np.uint64]
 Places = NDArray[np.intp]
 
 
+STEP = 5
+"""Base to which published counts are rounded, as in OpenSAFELY."""
+SMALLEST = STRICT_P
+"""Smallest published count that is not 0: that of a group where counts are rounded."""
+
+
 def is_rounded(limits: Iterable[Limit]) -> bool:
     """Return whether a site with these limits requires rounded counts.
 
@@ -310,6 +316,20 @@ def is_rounded(limits: Iterable[Limit]) -> bool:
 def must_round(sites: Sequence[SiteInfo]) -> bool:
     """Return whether one of the sites requires counts to be rounded."""
     return any(is_rounded(site.limits) for site in sites)
+
+
+def rounded(counts: Any) -> Any:
+    """Return counts rounded to multiples of 5: those below 10 to 0 or 10.
+
+    Examples
+    --------
+    >>> rounded(np.array([0.0, 1.2, 5.0, 13.0, 998.0])), rounded(12)
+    (array([   0.,    0.,   10.,   15., 1000.]), 10)
+    """
+    numbers = np.asarray(counts, dtype=np.float64)
+    result = np.where(numbers < STEP, 0.0, np.maximum(STEP * np.rint(numbers / STEP), SMALLEST))
+    result = np.where(np.isfinite(numbers), result, numbers)
+    return int(result) if isinstance(counts, int) else float(result) if result.ndim == 0 else result
 
 
 @dataclass(frozen=True, slots=True, eq=False)

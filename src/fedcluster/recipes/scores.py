@@ -8,13 +8,11 @@ from typing import Any
 
 from fedcluster.core import Answers, Metric, PlannedStep, State, Step, Summary, Task
 from fedcluster.core.task import stream
+from fedcluster.metrics.clusters import BY_CHANCE as BY_CHANCE
 from fedcluster.metrics.clusters import metric_name, shown_value
 from fedcluster.metrics.indices import COLUMNS, METRICS, SCATTER, SHARED, Given, Measurement
 from fedcluster.metrics.silhouettes import silhouette_by_chance
 from fedcluster.rounds import Plan, told
-
-BY_CHANCE = "squared-silhouette-by-chance"
-"""Name of the silhouette of rows without clusters."""
 
 
 def evaluation(

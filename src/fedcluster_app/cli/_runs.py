@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,7 +27,9 @@ from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import FitReport, PreprocessingSpec
 from fedcluster.preprocessing.screening import screened
 from fedcluster.privacy import MinClusterSize, MinRows
-from fedcluster.selection import Selection
+
+if TYPE_CHECKING:
+    from fedcluster.selection import Selection
 from fedcluster.texts import NOTHING, Table, counted, shown
 from fedcluster_app.cli._options import FileOptions
 from fedcluster_app.cli._reading import TABLES, Joining, Reading, read
@@ -249,7 +251,7 @@ class FittedSites:
     def selection(self) -> Selection | None:
         """The choice of the number of clusters; None if it was given."""
         value = self.report.outcome.value
-        return value if isinstance(value, Selection) else None
+        return value if hasattr(value, "says") else None
 
     @property
     def warnings(self) -> list[str]:

@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster import metrics as measures
+from fedcluster import model as models
 from fedcluster.core import Floats
 from fedcluster.errors import listed
-from fedcluster.metrics.indices import CHOOSING
 from fedcluster.model.run import Feature, Run, finite
-from fedcluster.model.stability import Stability, stability_table
 from fedcluster.texts import counted, number, percent, shortened, shown
 from fedcluster_app.report import charts
 from fedcluster_app.report._summary import chosen, label, value
@@ -226,9 +226,9 @@ def stability(run: Run) -> Content:
     words = "; ".join(f"cluster {each['cluster']} is {each['word']}" for each in clusters[:8])
     caption = "Jaccard coefficient: lowest, mean and highest"
     name = "How well clusters are found again"
-    found = Stability.found_from
+    found = models.Stability.found_from
     chart = charts.ranges(name, f"{words}.", drawn, caption, (0.0, 1.0), (found,), run.names)
-    table = stability_table(run.stability)
+    table = models.stability_table(run.stability)
     header = [table.header[0], *table.header[2:]]  # the word stands beside the cluster
     rows = [[[label(run, int(j)), ": ", word], *cells] for j, word, *cells in table.rows]
     numbers = parts.table(table.title, header, rows, "narrow")
@@ -238,7 +238,7 @@ def stability(run: Run) -> Content:
         "replicate: of the rows in either, it is the share of rows in both. A dashed line marks "
         f"{found}, from which a cluster counts as found again. The density between is the least "
         "density on the way to the nearest cluster, as a share of the lower of the two peaks: up "
-        f"to {Stability.gap_upto} there is a gap."
+        f"to {models.Stability.gap_upto} there is a gap."
     )
     return [parts.paragraphs(lead, *run.stability["meaning"]), parts.beside(chart, numbers)]
 
@@ -377,6 +377,10 @@ def _support(verdict: Mapping[str, Any], k: int) -> list[str]:
         if not np.isfinite(own):
             return ["no mixture with so many clusters was likely enough to be tried"]
         below = "the best" if own == best else f"{number(round(best - own, 1))} below the best"
-        return [f"{CHOOSING[LIKELIHOOD].label}: {shown(round(own, 1))}, {below}"]
-    names = [CHOOSING[i].label for i, j in verdict["says"].items() if j == k and i in CHOOSING]
+        return [f"{measures.CHOOSING[LIKELIHOOD].label}: {shown(round(own, 1))}, {below}"]
+    names = [
+        measures.CHOOSING[i].label
+        for i, j in verdict["says"].items()
+        if j == k and i in measures.CHOOSING
+    ]
     return [listed(names)] if names else ["no index"]

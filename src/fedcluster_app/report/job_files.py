@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fedcluster.core.files import json_text, plain
 from fedcluster.jobs import JobReport, model_name, model_of, procedure_of, tried
@@ -15,7 +15,9 @@ from fedcluster.model.file import Model
 from fedcluster.model.run import Run
 from fedcluster.recipes.robust import plain as plain_influence
 from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
-from fedcluster.selection import Selection
+
+if TYPE_CHECKING:
+    from fedcluster.selection import Selection
 from fedcluster_app.report.messages import better, meaning
 from fedcluster_app.report.messages import objective as objective_line
 from fedcluster_app.report.page import reported
@@ -169,11 +171,7 @@ def _of_fit(report: JobReport, account: Mapping[str, Any]) -> dict[str, Any]:
         **({} if report.privacy is None else {"privacy": report.privacy.plain()}),
         **account,
         **({"influence": plain_influence(report.influence)} if report.influence else {}),
-        **(
-            {"selection": verdict(chosen) | _beside(report)}
-            if isinstance(chosen, Selection)
-            else {}
-        ),
+        **({"selection": verdict(chosen) | _beside(report)} if hasattr(chosen, "says") else {}),
         **_described(report),
     }
 

@@ -10,16 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from fedcluster import metrics as measures
 from fedcluster.core import Limit
 from fedcluster.errors import listed
-from fedcluster.jobs.release import STEP
-from fedcluster.metrics import METRICS
-from fedcluster.metrics.clusters import LOG_LIKELIHOOD, MEANINGS, shown_value
-from fedcluster.metrics.indices import CHOOSING
+from fedcluster.metrics.clusters import BY_CHANCE, LOG_LIKELIHOOD, MEANINGS, shown_value
 from fedcluster.model import Model
 from fedcluster.model.run import read_run
-from fedcluster.privacy.limits import is_rounded
-from fedcluster.recipes.scores import BY_CHANCE
+from fedcluster.privacy.limits import STEP, is_rounded
 from fedcluster.texts import Table, counted, number, some_of
 from fedcluster_app.report import tables
 from fedcluster_app.report.records import SiteRecord
@@ -245,7 +242,7 @@ def favoured(verdict: Mapping[str, Any]) -> str:
     k, says = verdict["n_clusters"], verdict["says"]
     if verdict["warnings"]:
         return f"{k} is the best answer, with doubts (below)"
-    known = [n for index, n in says.items() if index in CHOOSING]
+    known = [n for index, n in says.items() if index in measures.CHOOSING]
     other = sorted({n for n in known if n != k})
     if other:
         agree = sum(n == k for n in known)
@@ -290,7 +287,7 @@ def by_interest(names: Iterable[str]) -> list[str]:
     >>> by_interest(["inertia", "wsse", "squared-silhouette", "my_module.Mine()"])
     ['my_module.Mine()', 'squared-silhouette', 'inertia', 'wsse']
     """
-    places = {name: place for place, name in enumerate(dict.fromkeys((*FIRST, *METRICS)))}
+    places = {name: place for place, name in enumerate(dict.fromkeys((*FIRST, *measures.METRICS)))}
     return sorted(names, key=lambda name: places.get(name, -1))
 
 
@@ -310,7 +307,7 @@ def better(index: str, metrics: Sequence[Any] = ()) -> str | None:
     elif index in MEANINGS:
         higher = index == LOG_LIKELIHOOD
     else:
-        higher = METRICS[index].maximise if index in METRICS else None
+        higher = measures.METRICS[index].maximise if index in measures.METRICS else None
     return {True: "higher", False: "lower", None: None}[higher]
 
 
@@ -331,9 +328,11 @@ as many clusters, reach up to 0.4.']
     if {"inertia", "within"} <= scores.keys():
         lines.append(SUMS)
     lines += [
-        f"{name} is {MEANINGS[name]}." for name in scores if name in MEANINGS.keys() - METRICS
+        f"{name} is {MEANINGS[name]}."
+        for name in scores
+        if name in MEANINGS.keys() - measures.METRICS
     ]
-    return [*lines, OTHERS] if scores.keys() & METRICS.keys() - JUDGED else lines
+    return [*lines, OTHERS] if scores.keys() & measures.METRICS.keys() - JUDGED else lines
 
 
 def _separation(silhouette: float, chance: float) -> list[str]:

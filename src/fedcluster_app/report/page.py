@@ -16,11 +16,11 @@ from typing import Any
 
 from markupsafe import Markup
 
+from fedcluster import metrics as measures
 from fedcluster.core import Limit
 from fedcluster.core.files import atomic_write
 from fedcluster.errors import InputError
 from fedcluster.metrics.clusters import MEANINGS, round_name, shown_value
-from fedcluster.metrics.indices import CHOOSING
 from fedcluster.model.run import NOTHING, Run, damaged, day_of, finite
 from fedcluster.texts import counted, number, percent, shown
 from fedcluster_app.report import _sections as sections
@@ -73,8 +73,8 @@ def indices(run: Run) -> Content:
     says, k = verdict["says"], verdict["n_clusters"]
     ks = [line["k"] for line in verdict["table"]]
     drawn, rows = [], []
-    for index in [name for name in says if name in CHOOSING]:
-        label = CHOOSING[index].label.removeprefix("the ")
+    for index in [name for name in says if name in measures.CHOOSING]:
+        label = measures.CHOOSING[index].label.removeprefix("the ")
         name = f"{label[:1].upper()}{label[1:]}"
         values = [finite(line.get(index)) for line in verdict["table"]]
         about = f"Over k from {ks[0]} to {ks[-1]}; it says {says[index]}."

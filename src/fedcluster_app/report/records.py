@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster.core import Labels, Limit
-from fedcluster.jobs.release import rounded
-from fedcluster.privacy.limits import is_rounded
+from fedcluster.privacy.limits import is_rounded, rounded
 
 
 @dataclass(frozen=True, slots=True)

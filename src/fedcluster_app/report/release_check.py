@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from fedcluster.jobs.release import SMALLEST, STEP, coarse
+from fedcluster.jobs.release import coarse
 from fedcluster.model.run import FILES, damaged
+from fedcluster.privacy.limits import SMALLEST, STEP
 
 COUNTS = frozenset({"weight", "weights", "rows", "rows_held_back", "clusters", "sizes", "missing"})
 """Keys of files whose numbers count rows."""

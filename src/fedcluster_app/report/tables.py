@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from fedcluster import metrics as measures
+from fedcluster import model as models
 from fedcluster.core import Floats
 from fedcluster.errors import listed
-from fedcluster.metrics.indices import CHOOSING, INDICES
-from fedcluster.model.stability import stability_table
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.texts import NOTHING, Table, counted, number, percent, short_number, shortened
 from fedcluster_app.report.records import SiteRecord
@@ -183,7 +183,7 @@ def index_table(
     (('1', '0.5000 ', '90.0*'), ('2 <', '1.2500*', '10.0 '))
     """
     own = rule.split(",")[0]
-    shown = [index for index in INDICES if CHOOSING[index].always_shown]
+    shown = [index for index in measures.INDICES if measures.CHOOSING[index].always_shown]
     indices = [i for i in dict.fromkeys([*shown, own]) if i in says]
     last = [*(says[i] for i in indices), n_clusters]
     known = [k for k, own in scores.items() if any(_digits(own[i]) != "-" for i in indices)]
@@ -271,7 +271,7 @@ def profiles_shown(content: Plain, width: int, file: Path | None) -> list[Table 
     if "profiles" in content:
         shown += profile_tables(content["profiles"], width, str(file or "--json"))
     if "stability" in content:
-        shown += [stability_table(content["stability"]), *content["stability"]["meaning"]]
+        shown += [models.stability_table(content["stability"]), *content["stability"]["meaning"]]
     if "beside" in content:
         shown += _crossing(content["beside"]["rows"], str(file or "--json"))
         shown += content["beside"]["meaning"]
