@@ -22,7 +22,7 @@ LIBRARY = {
     "distributed": "engines._dask",
     "dp_accounting": "privacy.budget",
     "llvmlite": "kernels",
-    "matplotlib": "plotting",
+    "matplotlib": "plotting selection.verdict",
     "narwhals": "frames.inputs",
     "numba": "kernels",
     "numpy": "",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -428,6 +429,17 @@ def test_bad_input_is_refused_in_words(options: dict[str, Any], message: str) ->
     with pytest.raises(ValueError, match=re.escape(message)) as error:
         select_k(CLEAR, **options)
     assert "\n" not in str(error.value)
+
+
+# The picture
+
+
+@pytest.mark.usefixtures("short_search")
+def test_the_curves_are_drawn(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    found = select_k(NESTED, range(1, 7), sites=sites(NESTED, 3), random_state=0)
+    found.plot(tmp_path / "curves.png")
+    assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_every_index_has_a_name_that_people_know() -> None:

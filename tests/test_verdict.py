@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -236,3 +239,136 @@ def test_nobody_says_anything() -> None:
         found = judged(table, {2: apart(2), 3: apart(3)}, rule)
         assert found.n_clusters == 2
         assert found.reason.startswith("No index says anything")
+
+
+# The picture
+
+
+@pytest.fixture
+def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Draw a verdict on made-up scores for k = 2, ..., 6; the figure, laid out."""
+    figures = pytest.importorskip("matplotlib.figure")
+    backend = pytest.importorskip("matplotlib.backends.backend_agg")
+    plain, seen = figures.Figure.savefig, []
+
+    def savefig(figure: Any, path: Path, **options: Any) -> None:
+        seen.append(figure)
+        plain(figure, path, **options)
+
+    monkeypatch.setattr(figures.Figure, "savefig", savefig)
+
+    def draw(*indices: str, words: int = 0) -> Any:
+        values = {2: 0.1, 3: 0.9, 4: 0.5, 5: 0.3, 6: 0.2}
+        table = {
+            k: {**{index: v * SCALES[index] for index in indices}, "gap-error": 0.05 * k}
+            for k, v in values.items()
+        }
+        found = judged(table, {k: apart(k) for k in table}, Rule("vote"))
+        object.__setattr__(found, "reason", " ".join([found.reason, *["because"] * words]))
+        found.plot(tmp_path / "curves.png")
+        assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
+        figure = seen[-1]
+        backend.FigureCanvasAgg(figure).draw()
+        return figure
+
+    return draw
+
+
+SHOWN = (*JUDGES, "davies-bouldin", "inertia")
+SCALES = dict(zip(SHOWN, 10.0 ** np.arange(6) * [-1, 1, 1, 1, 1, 1], strict=True))
+
+
+def inches(figure: Any, artist: Any) -> np.ndarray:
+    """Left, lower, right and upper end of what is drawn."""
+    return artist.get_window_extent(figure.canvas.get_renderer()).extents / figure.dpi
+
+
+def words_of(artist: Any) -> list[Any]:
+    """The texts of a figure or of axes, beside those of ticks."""
+    texts = [child for child in artist.get_children() if hasattr(child, "get_text")]
+    labels = [artist.xaxis.label] if hasattr(artist, "xaxis") else []
+    return [text for text in (*texts, *labels) if text.get_text()]
+
+
+def test_each_curve_shows_its_scores_what_it_says_and_the_verdict(drawn: Any) -> None:
+    figure = drawn(*SHOWN)
+    assert len(figure.axes) == 6
+    for i, axes in enumerate(figure.axes):
+        verdict, *_, curve, dot = axes.get_lines()
+        assert set(np.ravel(verdict.get_xdata())) == {3}  # all judges say so
+        np.testing.assert_array_equal(curve.get_xdata(), [2, 3, 4, 5, 6])
+        scale = SCALES[SHOWN[i]]
+        np.testing.assert_allclose(curve.get_ydata(), scale * np.array([0.1, 0.9, 0.5, 0.3, 0.2]))
+        [[says]] = [dot.get_xdata()]
+        assert dot.get_ydata() == [curve.get_ydata()[list(curve.get_xdata()).index(says)]]
+        assert axes.get_title("right") == f"says {says}"
+        assert axes.get_xlim() == (1.5, 6.5)
+        assert set(axes.get_xticks()) <= set(range(12))
+        assert {side for side, spine in axes.spines.items() if spine.get_visible()} == {
+            "left",
+            "bottom",
+        }
+    names = [axes.get_title("left") for axes in figure.axes]
+    assert names[:4] == [
+        "Mixture BIC",
+        "Gap statistic",
+        "Calinski-Harabasz",
+        "Squared silhouette",
+    ]
+    [bars] = figure.axes[1].collections
+    np.testing.assert_allclose(
+        [np.ptp(path.vertices[:, 1]) for path in bars.get_paths()], 0.1 * np.arange(2, 7)
+    )
+
+
+@pytest.mark.parametrize(("n", "words"), [(6, 0), (5, 40), (4, 0), (3, 100), (1, 0)])
+def test_a_picture_is_two_columns_of_equal_curves_below_its_reason(
+    drawn: Any, n: int, words: int
+) -> None:
+    """Nothing overlaps or is cut off, however long the reason is; only the last row says k."""
+    figure = drawn(*SHOWN[:n], words=words)
+    width, height = figure.get_size_inches()
+    assert width == pytest.approx(8.4)
+    boxes = np.array([inches(figure, axes) for axes in figure.axes])
+    np.testing.assert_allclose(boxes[:, 2] - boxes[:, 0], boxes[0, 2] - boxes[0, 0])
+    np.testing.assert_allclose(boxes[:, 3] - boxes[:, 1], boxes[0, 3] - boxes[0, 1])
+    assert 3.3 < boxes[0, 2] - boxes[0, 0] < 3.6
+    assert 1.2 < boxes[0, 3] - boxes[0, 1] < 2.1
+    for i, box in enumerate(boxes):
+        np.testing.assert_allclose(box[::2], boxes[i % 2, ::2])
+        np.testing.assert_allclose(box[1::2], boxes[i - i % 2, 1::2])
+    assert np.all(boxes[2:, 3] < boxes[:-2, 1])
+    assert [bool(axes.get_xlabel()) for axes in figure.axes] == [i >= n - 2 for i in range(n)]
+    texts = [text for artist in (figure, *figure.axes) for text in words_of(artist)]
+    ends = np.array([inches(figure, text) for text in texts])
+    assert np.all(ends[:, :2] >= 0)
+    assert np.all(ends[:, 2:] <= [width, height])
+    head = np.array([inches(figure, text) for text in figure.texts])
+    assert np.all(head[1:, 3] <= head[:-1, 1] + 0.02)  # one line below the other
+    assert head[-1, 1] >= boxes[0, 3] + 0.2  # and the titles of the curves between
+    assert boxes[:, 1].min() >= 0.4  # room for the numbers and the label of k
+    assert figure.texts[0].get_text() == "3 clusters"
+    assert height == pytest.approx(0.85 + 0.2 * (len(figure.texts) - 1) + 2 * -(-n // 2))
+    assert {len(t.get_text()) <= 115 for t in figure.texts} == {True}
+
+
+def test_the_verdict_stands_back_and_what_an_index_says_stands_out(drawn: Any) -> None:
+    """A pale line behind the curve, a dot larger than others; words smaller the more there are."""
+    figure = drawn(*SHOWN)
+    for axes in figure.axes:
+        verdict, *_, curve, dot = axes.get_lines()
+        assert verdict.get_zorder() < curve.get_zorder() <= dot.get_zorder()
+        assert verdict.get_alpha() < 0.3
+        assert 2 < curve.get_linewidth() * 3 < verdict.get_linewidth() < 6
+        assert 3 < curve.get_markersize() < dot.get_markersize() / 2 + 0.1 < 5
+        assert curve.get_markerfacecolor() == "white"
+        assert dot.get_color() == verdict.get_color() != curve.get_color()
+        ticks = axes.get_xticklabels()[0].get_fontsize()
+        sizes = {text.get_text(): text.get_fontsize() for text in words_of(axes)}
+        assert 7.5 < ticks < sizes.get("number of clusters k", 8.5) < 9
+        assert {sizes[axes.get_title(side)] for side in ("left", "right")} == {9}
+        assert axes.yaxis.get_offset_text().get_fontsize() < ticks
+    title, *lines = figure.texts
+    assert 1.4 < title.get_fontsize() / lines[0].get_fontsize() < 1.5
+    assert {line.get_fontsize() for line in lines} == {9}
+    assert figure.dpi >= 150

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +21,9 @@ from fedcluster.selection._likelihood import Likeliest
 from fedcluster.texts import Html, Table
 
 Scores = Mapping[int, Mapping[str, float]]
+
+
+INK, PALE_INK, LINE, CHOSEN = "#1d2733", "#6b7683", "#3b6fb6", "#e0853a"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,6 +64,10 @@ class Selection:
     results: Mapping[int, Result] = field(repr=False)
     replicates: tuple[Result, ...] = field(default=(), repr=False)
     gaps: tuple[NDArray[np.intp], Floats] | None = field(default=None, repr=False)
+
+    def plot(self, path: str | Path) -> None:
+        """Draw the curves of the indices into a PNG; needs matplotlib."""
+        _draw(self, Path(path))
 
     def _repr_html_(self) -> str:
         """Return the HTML for a notebook: the verdict, and each index for each k."""
@@ -266,3 +275,64 @@ def _say(names: Sequence[str]) -> str:
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
+
+
+def _draw(selection: Selection, path: Path) -> None:
+    """Draw into a PNG the curves of the judges, the rule and two more, with their best k.
+
+    Raises
+    ------
+    ImportError
+        Without matplotlib.
+    """
+    from matplotlib.figure import Figure  # an extra
+
+    shown = dict.fromkeys([*JUDGES, "davies-bouldin", selection.rule.split(",")[0], "inertia"])
+    indices = [index for index in shown if index in selection.says]
+    reason = textwrap.wrap(selection.reason, 115)  # Number of characters in a line of the reason.
+    lines = -(-len(indices) // 2)
+    head, width, height = 0.85 + 0.2 * len(reason), 8.4, 0.85 + 0.2 * len(reason) + 2.0 * lines
+    figure = Figure(figsize=(width, height), dpi=160, facecolor="white")
+    grid = figure.add_gridspec(
+        lines, 2, left=0.085, right=0.98, top=1 - head / height, bottom=0.45 / height,
+        wspace=0.2, hspace=0.5,
+    )  # fmt: skip
+    for i, index in enumerate(indices):
+        axes = figure.add_subplot(grid[i // 2, i % 2])
+        _draw_curve(axes, selection, index)
+        # Distances between ticks, in powers of ten.
+        axes.locator_params(
+            axis="x", integer=True, nbins=10, steps=(1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+        )
+        axes.set_xlabel("number of clusters k" if i >= len(indices) - 2 else "")
+        axes.xaxis.label.set(color=PALE_INK, fontsize=8.5)
+    n = selection.n_clusters
+    title = f"{n} cluster{'' if n == 1 else 's'}"
+    figure.text(0.02, 1 - 0.32 / height, title, fontsize=13, fontweight="bold", color=INK)
+    for i, text in enumerate(reason):
+        figure.text(0.02, 1 - (0.56 + 0.2 * i) / height, text, fontsize=9, color=PALE_INK)
+    figure.savefig(path, format="png", metadata={"Software": None})
+
+
+def _draw_curve(axes: Any, selection: Selection, index: str) -> None:
+    """Draw one index over k: a line, a full dot at its best k, the verdict as a faint line."""
+    ks = np.array(sorted(selection.table))
+    values = np.array([selection.table[k].get(index, np.nan) for k in ks])
+    values = np.where(np.isfinite(values), values, np.nan)
+    says = selection.says[index]
+    axes.axvline(selection.n_clusters, color=CHOSEN, linewidth=5, alpha=0.22, zorder=0)
+    if index == "gap":
+        errors = [selection.table[k]["gap-error"] for k in ks]
+        axes.errorbar(ks, values, errors, fmt="none", ecolor=PALE_INK, elinewidth=0.9, capsize=2)
+    axes.plot(ks, values, "-o", color=LINE, linewidth=1.3, markersize=3.2, markerfacecolor="white")
+    axes.plot([says], values[ks == says], "o", color=CHOSEN, markersize=6.5)
+    axes.set_xlim(ks[0] - 0.5, ks[-1] + 0.5)
+    name = _capital(CHOOSING[index].label.removeprefix("the "))
+    axes.set_title(name, fontsize=9, color=INK, loc="left", pad=4)
+    axes.set_title(f"says {says}", fontsize=9, color=CHOSEN, loc="right", pad=4)
+    axes.tick_params(labelsize=8, colors=PALE_INK, length=2.5)
+    axes.ticklabel_format(axis="y", useOffset=False, scilimits=(-3, 7))
+    axes.yaxis.get_offset_text().set(fontsize=7.5, color=PALE_INK)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in ("left", "bottom"))
+        spine.set_color("#d9dde3")
