@@ -9,7 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
 from tempfile import mkdtemp
@@ -44,11 +44,12 @@ from fedcluster_app.wire.policy import Policy
 from fedcluster_app.wire.recorder import RecordedEngine
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
-from pairs.factors import JOBS, MEANS, Combination, defaults, factors_of
+from pairs.factors import JOBS, MEANS, SITE, Combination, defaults, factors_of
 
 NUMBERS = ("x", "y", "z")
 GRID = np.array([64.0, 4.0, 4096.0])
 """Values of the columns x, y and z are multiples of one over these."""
+KEY = b"one key for all engines"
 TOWNS = np.array(["Ahlen", "Bonn", "Celle"])
 
 
@@ -110,21 +111,12 @@ def chosen(job: str, c: Combination, names: Collection[str]) -> dict[str, Any]:
 
 @dataclass(frozen=True, eq=False)
 class World:
-    """Sites of a combination, with their files.
-
-    Parameters
-    ----------
-    job_name : str
-        What is done.
-    c : mapping
-        The combination.
-    frames : mapping of str to DataFrame
-        All rows.
-    """
+    """Sites of a combination, with all their rows, and with their files."""
 
     job_name: str
     c: Combination
     frames: Mapping[str, pd.DataFrame]
+    grouped: dict[str, Client] = field(default_factory=dict)
 
     @cached_property
     def folder(self) -> Path:
@@ -134,8 +126,7 @@ class World:
     @cached_property
     def site(self) -> dict[str, Any]:
         """The values of the fields of the site files."""
-        names = [name for name in self.c if name.startswith("site.")]
-        given = chosen(self.job_name, self.c, names)
+        given = chosen(self.job_name, self.c, [f"site.{name}" for name in SITE])
         return {name.removeprefix("site."): value for name, value in given.items()}
 
     @cached_property
@@ -194,15 +185,6 @@ class World:
         """What sites call columns that they rename."""
         return {name: own for own, name in self.site["rename"].items()}
 
-    @property
-    def missing_values(self) -> list[Any]:
-        """What sites say of missing values, in one of their columns or in all."""
-        said: list[Any] = []
-        for each in self.site["missing_values"]:
-            name, colon, value = str(each).partition(":")
-            said.append(f"{self.own.get(name, name)}:{value}" if colon else each)
-        return said
-
     def source(self, name: str) -> dict[str, Any]:
         """Write the rows of a site; returns where they are, and how they are read."""
         frame, folder, kind = self.written(name), self.folder / name, self.c["source"]
@@ -237,7 +219,10 @@ class World:
         site = self.site | {
             "columns": [self.own.get(each, each) for each in self.site["columns"] or ()],
             "factors": {self.own.get(name, name): x for name, x in self.site["factors"].items()},
-            "missing_values": self.missing_values,
+            "missing_values": [
+                each.replace("z:", f"{self.own.get('z', 'z')}:") if isinstance(each, str) else each
+                for each in self.site["missing_values"]
+            ],
         }
         content = {"name": name, **site, "source": self.source(name)}
         said = [f"{k} = {in_toml(v)}" for k, v in content.items() if v not in (None, (), [], {})]
@@ -255,16 +240,19 @@ class World:
     def client(
         self, site: SiteFile, columns: Sequence[str] | None, *, raw: bool, network: bool = True
     ) -> Client:
-        """As the worker of a site makes its client, or the command line."""
+        """As the worker of a site makes its client, the command line, or an engine on Dask."""
         if self.c["engine"] == "dask":
-            return self._partition(site, columns, raw=raw)
+            roles, rows, where = self.roles(columns, raw=raw), self.tables[site.name], site.name
+            return Client(where, lambda: read_table(rows, roles, f"site {where!r}"), self.rules)
         grouped = "groups" if network else "limits"
         if site.privacy is None and (site.protection or grouped) == "groups":
-            client = self._grouped(site)
+            if site.name not in self.grouped:
+                self.grouped[site.name] = site.grouped_client()
+                self.grouped[site.name].key = KEY
             own = tuple(columns or site.opened(raw=True).columns)
-            return client.with_columns(own, raw=raw)
+            return self.grouped[site.name].with_columns(own, raw=raw)
         client = site.client(columns, raw=raw)
-        client.key = b"one key for all engines"
+        client.key = KEY
         return client
 
     @property
@@ -272,16 +260,9 @@ class World:
         """Whether sites of a federation make groups of their rows."""
         return "epsilon" not in self.site["privacy"] and self.site["protection"] != "limits"
 
-    def _partition(self, site: SiteFile, columns: Sequence[str] | None, *, raw: bool) -> Client:
-        """As an engine on Dask makes it of a table."""
-        roles, rows = self.roles(columns, raw=raw), self.tables[site.name]
-        return Client(site.name, lambda: read_table(rows, roles, f"site {site.name!r}"), self.rules)
-
     def roles(self, columns: Sequence[str] | None, *, raw: bool) -> ColumnRoles:
         """What the columns of the tables are."""
-        weight, group, label = (
-            self.site[f"{part}_column"] for part in ("weight", "group", "label")
-        )
+        weight, group, label = (self.site[f"{each}_column"] for each in PARTS)
         return ColumnRoles(tuple(columns or self.values), weight, group, label, raw=raw)
 
     @property
@@ -289,13 +270,6 @@ class World:
         """What each site keeps to."""
         site = self.site_files[0]
         return Disclosure.of(site.disclosure, site.groups if site.is_grouped else None)
-
-    def _grouped(self, site: SiteFile) -> Client:
-        known = self.__dict__.setdefault("_known_groups", {})
-        if site.name not in known:
-            known[site.name] = site.grouped_client()
-            known[site.name].key = b"one key for all engines"
-        return known[site.name]
 
 
 ADDRESSES = ("database", "store")
@@ -306,17 +280,7 @@ ADDRESSES = ("database", "store")
 
 
 class Counted:
-    """An engine that counts what another one is asked, and keeps it.
-
-    Parameters
-    ----------
-    engine : Engine
-        Who is asked.
-    most : int, optional
-        How often; then it fails as a coordinator that is killed.
-    error : type
-        How it fails.
-    """
+    """An engine that keeps what another one is asked; at a number of times it fails."""
 
     def __init__(
         self, engine: Engine, most: int | None = None, error: type[Exception] = KilledError
@@ -493,6 +457,7 @@ def job_of(world: World) -> Any:
     return JOBS[world.job_name][0](**world.words)
 
 
+PARTS = ("weight", "group", "label")
 STARTS = ("init", "start", "means")
 USUAL, ENOUGH = 300, 20
 """Rounds that a fit may take, and those after which there is nothing new in one that goes on."""
