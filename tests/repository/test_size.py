@@ -40,6 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 42_034,
     "pages": 28,
+    "lines of tests of refusals and pairs": 2_698,
 }
 
 
@@ -151,6 +152,13 @@ def words() -> int:
     return sum(len(page.read_text("utf-8").split()) for page in pages())
 
 
+def lines_of_pairs() -> int:
+    """The lines of the tests of combinations, blank ones and comments as well."""
+    files = [ROOT / "tests" / f"test_{name}.py" for name in ("pairs", "refusals")]
+    files += (ROOT / "tests" / "pairs").glob("*.py")
+    return sum(len(path.read_text("utf-8").splitlines()) for path in files)
+
+
 COUNTED: dict[str, Callable[[], int]] = {
     "lines of the library": lambda: lines("fedcluster"),
     "lines of the application": lambda: lines("fedcluster_app"),
@@ -164,6 +172,7 @@ COUNTED: dict[str, Callable[[], int]] = {
     "refused combinations": lambda: len(table()),
     "words of the pages": words,
     "pages": lambda: len(pages()),
+    "lines of tests of refusals and pairs": lines_of_pairs,
 }
 
 
