@@ -21,12 +21,11 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.jobs import SelectK, execute, fit_of
-from fedcluster.jobs.release import rounded
 from fedcluster.metrics.moments import Moments
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy import Dominance, Grouping, Groups
 from fedcluster.privacy import groups as grouping
-from fedcluster.privacy.limits import Contents, Rules
+from fedcluster.privacy.limits import Contents, Rules, rounded
 from fedcluster.privacy.partition import Partition, row_ids
 from fedcluster.privacy.persons import unique_ids
 from fedcluster_app.audit._site import Protection, Subject, public_of, split

@@ -33,8 +33,8 @@ from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec,
 from fedcluster.privacy import Groups
 from fedcluster.recipes import _mixtures
 from fedcluster.rounds import run_plan, with_preprocessing
-from fedcluster.selection._judgement import _agree, _by_means
 from fedcluster.selection._mixtures import EFFORT, confirmed_plan, likely_mixtures
+from fedcluster.selection.sweep import _agree, _by_means
 
 HOW = Preprocessor(
     (

@@ -16,7 +16,7 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.core import Data, Sensitivity, State, Summary, Task
 from fedcluster.core.ranges import CENTERS, Allowed, Real
 from fedcluster.engines import wire
-from fedcluster.engines._local import LocalEngine
+from fedcluster.engines.batched import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.preprocessing import NumericColumn, Preprocessor

@@ -34,9 +34,9 @@ from fedcluster.metrics.moments import Means
 from fedcluster.options.choices import Scale
 from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.agreement import agree, odd_sites
-from fedcluster.preprocessing.features import no_features
 from fedcluster.preprocessing.fitting import fit
 from fedcluster.preprocessing.moments import Histogram, Principal, principal, quantiles
+from fedcluster.preprocessing.screening import no_features
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.rounds import iterate, run_plan, with_preprocessing
 from fedcluster_app.cli import app

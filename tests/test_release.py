@@ -17,9 +17,10 @@ from fedcluster.core import Column, Data
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.jobs import Evaluate, Profile, execute, fit_of
-from fedcluster.jobs.release import means_of, rounded, shares_of
+from fedcluster.jobs.release import means_of, shares_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Groups
+from fedcluster.privacy.limits import rounded
 from fedcluster.selection import Rule
 from fedcluster_app.report.job_files import write_job
 from fedcluster_app.report.release_check import findings

@@ -23,7 +23,7 @@ from fedcluster import FederatedKMeans
 from fedcluster.core import Column, Data
 from fedcluster.errors import InputError, ReadingNote
 from fedcluster.frames.columns import codes
-from fedcluster.preprocessing.features import no_features
+from fedcluster.preprocessing.screening import no_features
 from fedcluster_app.cli import app
 from fedcluster_app.cli._options import FileOptions, Scaling, preparation
 from fedcluster_app.cli._runs import Comparison, compared

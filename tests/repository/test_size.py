@@ -28,11 +28,11 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_031,
+    "lines of the library": 26_053,
     "lines of the application": 20_515,
-    "modules": 227,
-    "functions": 4299,
-    "modules that a fit loads": 73,
+    "modules": 224,
+    "functions": 4302,
+    "modules that a fit loads": 72,
     "constants": 247,
     "commands": 44,
     "options": 227,

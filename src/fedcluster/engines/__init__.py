@@ -8,10 +8,10 @@ from fedcluster.lazy import names_from
 
 if TYPE_CHECKING:
     from fedcluster.engines._dask import DaskEngine
-    from fedcluster.engines._local import LocalEngine
+    from fedcluster.engines.batched import LocalEngine
 
 __all__ = ["DaskEngine", "LocalEngine"]
 
 __getattr__ = names_from(  # to read a site file takes no compiler
-    __name__, {"LocalEngine": "_local", "DaskEngine": "_dask"}
+    __name__, {"LocalEngine": "batched", "DaskEngine": "_dask"}
 )

@@ -10,12 +10,12 @@ if TYPE_CHECKING:
     from fedcluster.preprocessing.agreement import agree as agree
     from fedcluster.preprocessing.agreement import odd_sites as odd_sites
     from fedcluster.preprocessing.columns import Category, NumericColumn
-    from fedcluster.preprocessing.features import no_features as no_features
     from fedcluster.preprocessing.fitting import first_look as first_look
     from fedcluster.preprocessing.fitting import fit as fit
     from fedcluster.preprocessing.fitting import n_columns_out as n_columns_out
     from fedcluster.preprocessing.moments import Covariance as Covariance
     from fedcluster.preprocessing.moments import Missing as Missing
+    from fedcluster.preprocessing.screening import no_features as no_features
     from fedcluster.preprocessing.screening import screened as screened
     from fedcluster.preprocessing.spec import FitReport, PreprocessingSpec
     from fedcluster.preprocessing.transform import Preparation, Preprocessor
@@ -34,10 +34,9 @@ __getattr__ = names_from(  # rows that are not prepared need little of it
     {
         "agree odd_sites": "agreement",
         "Category NumericColumn": "columns",
-        "no_features": "features",
         "first_look fit n_columns_out": "fitting",
         "Covariance Missing": "moments",
-        "screened": "screening",
+        "no_features screened": "screening",
         "FitReport PreprocessingSpec": "spec",
         "Preparation Preprocessor": "transform",
     },

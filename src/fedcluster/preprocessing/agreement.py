@@ -19,7 +19,7 @@ from functools import cached_property
 from fedcluster.core import Column
 from fedcluster.errors import InputError, listed
 from fedcluster.frames.columns import MOST_CODES, codes_option, folded_name
-from fedcluster.preprocessing.features import site_name
+from fedcluster.preprocessing.screening import site_name
 from fedcluster.preprocessing.spec import MOST_CATEGORIES, PreprocessingSpec
 from fedcluster.texts import setting
 

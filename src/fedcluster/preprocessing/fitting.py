@@ -14,7 +14,6 @@ from fedcluster.errors import InputError
 from fedcluster.metrics.moments import Squares
 from fedcluster.preprocessing.agreement import Schema
 from fedcluster.preprocessing.columns import AnyColumn, Category, NumericColumn
-from fedcluster.preprocessing.features import constant_warnings, named_targets
 from fedcluster.preprocessing.moments import (
     ColumnMoments,
     Missing,
@@ -22,6 +21,7 @@ from fedcluster.preprocessing.moments import (
     principal,
     quantiles,
 )
+from fedcluster.preprocessing.screening import constant_warnings, named_targets
 from fedcluster.preprocessing.spec import MOST_CATEGORIES, FitReport, PreprocessingSpec
 from fedcluster.preprocessing.transform import Preprocessor, preparation
 from fedcluster.preprocessing.units import Moments, site_moments, unit_warnings

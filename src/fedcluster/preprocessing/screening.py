@@ -1,19 +1,28 @@
 """Detection of columns whose numbers are not measurements, and of placeholder values.
 
 It uses samples of the rows at their sites; see `SourceSummary`.
+
+Detection, at the sites, of columns that are not features and of duplicate rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
+from fedcluster.core import Data, Floats
 from fedcluster.errors import listed
-from fedcluster.frames.columns import NumberSample, SourceSummary, quoted, words_of
+from fedcluster.frames.columns import NumberSample, SourceSummary, columns_of, quoted, words_of
 from fedcluster.preprocessing.spec import FitReport, some_of
 from fedcluster.texts import setting
+
+if TYPE_CHECKING:
+    from fedcluster.preprocessing.units import Moments
+
 
 KEYS = (
     "id", "ids", "key", "uuid", "guid", "mrn", "pid", "nr", "no", "num", "rowid", "index", "idx",
@@ -314,3 +323,398 @@ def _is_off(odd: np.ndarray, rest: np.ndarray, sample: NumberSample, at: ScreenT
 
 def _number(value: float) -> str:
     return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.6g}"
+
+
+TARGETS = {
+    "target", "label", "labels", "class", "species", "diagnosis", "outcome", "cluster", "clusters",
+    "truth", "survived", "churn",
+}  # fmt: skip
+"""Last words in the names of columns that hold the clusters to be found."""
+NAMED = "as its name says"
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureThresholds:
+    """From when on a column seems to be no feature, and rows seem to be repeated."""
+
+    most_rows: int = 2000  # rows of a site that are inspected
+    fewest_rows: int = 20  # rows of all sites for any warning
+    most_wide: int = 200  # columns for which sums of others are sought
+    same: float = 1e-5  # share of a column's variance below which it counts as a copy of another
+    summed: float = 1e-9  # the same, as a sum of others
+    most_terms: int = 8  # columns whose sum another column may be
+    most_classes: int = 12  # values of a target
+    determined: float = 0.85
+    """Adjusted Rand index with the clusters from which on they nearly determine the target."""
+    fewest_of_class: int = 5  # rows of each value of a target
+    fewest_known: int = 60  # rows for finding targets or random keys
+    runs: int = 10  # iterations of the clustering without the column
+    fewest_repeated: int = 5  # repeated rows that are reported
+    most_compared: int = 1 << 25
+    """Values of all such clusterings, beyond which fewer rows take part: a second."""
+    repeated: float = 0.05  # share of repeated rows that is reported
+    most_repeated: int = 20_000  # rows that are inspected for it
+    most_dropped: int = 32  # columns that are left out in turn
+    by_chance: float = 10.0  # factor by which repetitions must exceed those of independent columns
+    uniform: float = 1.36
+    """Critical value, at 5 %, of Kolmogorov's distance to a uniform distribution times sqrt(n)."""
+    constant: float = 1e-6
+    """Ratio of the deviation within sites to the range of their means that is only rounding."""
+
+
+NO_FEATURES = FeatureThresholds()
+
+
+def no_features(
+    sites: Mapping[str, Data], *, chosen: bool = False, at: FeatureThresholds = NO_FEATURES
+) -> Iterator[str]:
+    """Yield warnings of copied, summed, target or random key columns, and of repeated rows.
+
+    Parameters
+    ----------
+    sites : mapping of str to Data
+        The rows of each site before preparation.
+    chosen : bool
+        Whether the user chose the columns; then there are no warnings of targets and keys.
+
+    Examples
+    --------
+    >>> from fedcluster.core import Column
+    >>> rng = np.random.default_rng(0)
+    >>> rows = rng.normal(size=(60, 2))
+    >>> rows = np.column_stack([rows, 2.54 * rows[:, 0], rows.sum(axis=1)])
+    >>> names = ("inch", "other", "cm", "both")
+    >>> data = Data(rows, columns=tuple(map(Column, names)))
+    >>> print(*no_features({"north": data}), sep=chr(10))
+    columns 'inch' and 'cm' say the same, so that it counts twice; say --exclude cm
+    column 'both' is the sum of 'inch' and 'other', so that these count twice; say --exclude both
+    """
+    numbers = {site: _places(data, "number") for site, data in sites.items()}
+    first, *others = numbers.values()
+    names = [name for name in first if all(name in each for each in others)]
+    samples = [_sample(data, [numbers[site][n] for n in names], at) for site, data in sites.items()]
+    X = np.concatenate(samples)
+    if len(X) >= at.fewest_rows and names:
+        there = ~np.isnan(X).any(axis=1)
+        yield from _copies(names, X[there], at)
+        if not chosen:
+            yield from _random_keys(names, X, at)
+            yield from _targets(sites, names, X, at)
+    yield from _repeated(sites, at)
+
+
+def _places(data: Data, kind: str) -> dict[str, int]:
+    """Return the indices of the columns of a kind, by name."""
+    return {c.name: j for j, c in enumerate(columns_of(data)) if c.kind == kind}
+
+
+def _spread(n: int, at: FeatureThresholds) -> slice:
+    """Return which of n rows are inspected."""
+    return slice(None, None, max(1, -(-n // at.most_rows)))
+
+
+def _sample(data: Data, places: Sequence[int], at: FeatureThresholds) -> Floats:
+    """Return evenly spaced rows of some columns, (m, d)."""
+    rows: Floats = data.X[_spread(len(data), at)][:, np.array(places, np.intp)].astype(np.float64)
+    return rows
+
+
+# Copies and sums
+
+
+def _copies(names: Sequence[str], X: Floats, at: FeatureThresholds) -> Iterator[str]:
+    """Yield warnings of columns that equal another column, or a sum of others."""
+    deviation = X.std(axis=0) if len(X) else np.zeros(len(names))
+    vary = np.flatnonzero(deviation > at.constant * np.abs(X).max(axis=0, initial=1e-300))
+    if len(X) < at.fewest_rows or len(vary) < 2:
+        return
+    Z = (X[:, vary] - X[:, vary].mean(axis=0)) / deviation[vary]
+    copied = np.zeros(len(vary), dtype=bool)
+    for start in range(0, len(vary), at.most_wide):
+        alike = (Z[:, start : start + at.most_wide].T @ Z / len(Z)) ** 2 > 1 - at.same
+        for i, same in enumerate(alike, start):
+            same[: i + 1] = False
+            again = np.flatnonzero(same & ~copied)
+            if copied[i] or not len(again) or not _differ_enough(X[:, vary[i]]):
+                continue
+            copied[again] = True
+            first = names[vary[i]]
+            for second in (names[j] for j in vary[again]):
+                yield (
+                    f"columns {first!r} and {second!r} say the same, so that it counts twice; say "
+                    f"--exclude {quoted(second)}"
+                )
+    rest = vary[~copied]
+    if 2 < len(rest) <= at.most_wide and len(X) > 3 * len(rest):
+        yield from _sums([names[i] for i in rest], X[:, rest], at)
+
+
+def _differ_enough(values: Floats) -> bool:
+    """Return whether a column has more values than two columns share by chance."""
+    return len(np.unique(values)) > 2
+
+
+def _sums(names: Sequence[str], X: Floats, at: FeatureThresholds) -> Iterator[str]:
+    """Yield a warning of a column that is the sum of others, if there is one."""
+    Z = X - X.mean(axis=0)
+    for j in _summed(Z, at)[::-1]:
+        others = [i for i in range(len(names)) if i != j]
+        weights, _, rank, _ = np.linalg.lstsq(Z[:, others], Z[:, j], rcond=1e-10)
+        off = ((Z[:, others] @ weights - Z[:, j]) ** 2).sum()
+        if rank < len(others) or off > at.summed * (Z[:, j] ** 2).sum():
+            continue
+        parts = [names[i] for i, w in zip(others, weights, strict=True) if abs(w - 1) < 1e-4]
+        none = (np.abs(weights) < 1e-4).sum()
+        if 1 < len(parts) <= at.most_terms and len(parts) + none == len(others):
+            yield (
+                f"column {names[j]!r} is the sum of {listed(list(map(repr, parts)))}, so that "
+                f"these count twice; say --exclude {quoted(names[j])}"
+            )
+            return
+
+
+def _summed(Z: Floats, at: FeatureThresholds) -> list[int]:
+    """Return the columns that are combinations of the others, up to a share of their squares.
+
+    What the others leave of a column is the inverse of an element of the inverse of Z^T Z.
+    """
+    _, sizes, turned = np.linalg.svd(Z / np.linalg.norm(Z, axis=0), full_matrices=False)
+    left = 1 / ((turned.T / np.maximum(sizes, 1e-150)) ** 2).sum(axis=1)
+    return np.flatnonzero(left <= 2 * at.summed).tolist()
+
+
+# Keys and targets
+
+
+def _random_keys(names: Sequence[str], X: Floats, at: FeatureThresholds) -> Iterator[str]:
+    """Yield warnings of distinct, uniformly drawn whole numbers unrelated to other columns."""
+    ranks = np.argsort(np.argsort(X, axis=0), axis=0).astype(np.float64)
+    for j, name in enumerate(names):
+        values = np.sort(X[:, j])
+        n = len(values)
+        if n < at.fewest_known or np.isnan(values[-1]) or values[-1] - values[0] < 4 * n:
+            continue
+        if (values != np.floor(values)).any() or (np.diff(values) == 0).any():
+            continue
+        even, steps = (values - values[0]) / (values[-1] - values[0]), np.arange(n + 1) / n
+        off = max(np.abs(even - steps[1:]).max(), np.abs(even - steps[:-1]).max())
+        if off * np.sqrt(n) >= at.uniform:
+            continue
+        middle = (n - 1) / 2
+        products = np.abs((ranks[:, j] - middle) @ (ranks - middle))
+        products[j] = 0.0
+        alike = 12 * products.max() / n**3  # of ranks (Spearman)
+        if alike / 2 * np.sqrt(n) < at.uniform:
+            yield (
+                f"column {name!r} holds whole numbers, all different and as if drawn at random: "
+                f"if they are keys, say --exclude {quoted(name)}"
+            )
+
+
+def named_targets(names: Sequence[str], texts: Collection[str] = ()) -> Iterator[str]:
+    """Yield a warning for each column whose name suggests that it holds the clusters to be found.
+
+    Of columns called y, those of ``texts`` are meant; numbers y are often a place.
+
+    Examples
+    --------
+    >>> print(*named_targets(["x", "y", "species"]))
+    column 'species' may be what the clusters are to find, as its name says; name it by
+    --label-column to compare clusters with it, or say --exclude species
+    """
+    for name in names:
+        words = words_of(name)
+        if words and (words[-1] in TARGETS or (words == ["y"] and name in texts)):
+            yield _target(name, NAMED)
+
+
+def _target(name: str, why: str) -> str:
+    return (
+        f"column {name!r} may be what the clusters are to find, {why}; name it by --label-column "
+        f"to compare clusters with it, or say --exclude {quoted(name)}"
+    )
+
+
+def _targets(
+    sites: Mapping[str, Data], names: Sequence[str], X: Floats, at: FeatureThresholds
+) -> Iterator[str]:
+    """Yield a warning of a column with few values that the clusters of all others determine.
+
+    If they determine several columns, the clusters are clear, and these columns are as good as the
+    others.
+    """
+    told: list[str] = []
+    every = list(_classes(sites, names, X, at))
+    some = slice(None, None, -(-len(every) * X.size // at.most_compared) or 1)
+    X, place = X[some], {name: j for j, name in enumerate(names)}
+    for name, classes in ((name, of_all[some]) for name, of_all in every):
+        rest = np.delete(X, place[name], axis=1) if name in place else X
+        there = ~np.isnan(rest).any(axis=1) & (classes >= 0)
+        values, own = np.unique(classes[there], return_inverse=True)
+        deviation = rest[there].std(axis=0) if there.any() else np.zeros(0)
+        vary = deviation > 0
+        counts = np.bincount(own)
+        few = len(own) < at.fewest_known or counts.min(initial=len(own)) < at.fewest_of_class
+        if few or not 2 <= len(values) <= at.most_classes or vary.sum() < 2:
+            continue
+        Z = ((rest[there] - rest[there].mean(axis=0))[:, vary]) / deviation[vary]
+        if _determined(Z, own, len(values), at):
+            told.append(name)
+    if len(told) == 1 and not list(named_targets(told)):
+        yield _target(told[0], "as the clusters of the other columns nearly tell it")
+
+
+def _classes(
+    sites: Mapping[str, Data], names: Sequence[str], X: Floats, at: FeatureThresholds
+) -> Iterator[tuple[str, NDArray[np.int8]]]:
+    """Yield columns of few whole numbers or texts with the class of each row, or -1."""
+    for j, name in enumerate(names):
+        there = X[:, j][~np.isnan(X[:, j])]
+        few = len(np.unique(there[: at.most_rows])) <= at.most_classes
+        if few and len(there) and (there == np.floor(there)).all():
+            values = np.unique(there)
+            if len(values) <= at.most_classes:
+                codes = np.where(np.isnan(X[:, j]), -1, np.searchsorted(values, X[:, j]))
+                yield name, codes.astype(np.int8)
+    texts = [_places(data, "text") for data in sites.values()]
+    for name in texts[0]:
+        if all(name in place for place in texts):
+            places = [place[name] for place in texts]
+            parts = [_levels(data, j, at) for data, j in zip(sites.values(), places, strict=True)]
+            known, code = np.unique(np.concatenate(parts), return_inverse=True)
+            if len(known) <= at.most_classes + 1:
+                yield name, np.where(known[code] == "", -1, code).astype(np.int8)
+
+
+def _levels(data: Data, j: int, at: FeatureThresholds) -> NDArray[np.str_]:
+    """Return the texts of a column in evenly spaced rows, empty if missing."""
+    code = data.X[_spread(len(data), at), j]
+    levels = np.array([*columns_of(data)[j].levels, ""], dtype=np.str_)
+    return levels[np.where(np.isnan(code), len(levels) - 1, code).astype(np.intp)]
+
+
+def _determined(Z: Floats, own: NDArray[np.intp], k: int, at: FeatureThresholds) -> bool:
+    """Return whether k clusters of rows (n, d) determine the classes of nearly all rows.
+
+    Lloyd's algorithm starts from the means of the classes, and moves away if these are not
+    clusters. A row does not count in the mean that it is compared with: in many columns, each row
+    is close to any mean of few rows that it is one of.
+    """
+    labels, rows, squares = own, np.arange(len(Z)), (Z**2).sum(axis=1)
+    for _ in range(at.runs):
+        member = labels[:, None] == np.arange(k)
+        sizes = member.sum(axis=0)
+        means = member.T @ Z / np.maximum(sizes, 1)[:, None]
+        apart = squares[:, None] - Z @ (2 * means.T) + (means**2).sum(axis=1)
+        apart[:, sizes == 0] = np.inf
+        size = sizes[labels]
+        apart[rows, labels] *= np.divide(size, size - 1, where=size > 1, out=np.ones(len(Z))) ** 2
+        last, labels = labels, np.argmin(apart, axis=1)
+        if np.array_equal(labels, last):
+            break
+    return _rand(own, labels) >= at.determined
+
+
+def _rand(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
+    """Return the adjusted Rand index of two labellings (Hubert & Arabie 1985)."""
+    table = np.zeros((one.max() + 1, other.max() + 1), dtype=np.intp)
+    np.add.at(table, (one, other), 1)
+    both, first, second = map(_pairs, (table, table.sum(axis=1), table.sum(axis=0)))
+    expected = first * second / _pairs(np.array([len(one)]))
+    return (both - expected) / max((first + second) / 2 - expected, 1e-300)
+
+
+# Rows that are there twice
+
+
+def _repeated(sites: Mapping[str, Data], at: FeatureThresholds) -> Iterator[str]:
+    """Yield warnings of rows that are repeated more often than by chance, in or between sites."""
+    for site, data in sites.items():
+        line = _twice(data, at)
+        if line is not None:
+            yield f"site {site!r}: {line}; if they are the same things, delete the repeated rows"
+    names = list(sites)
+    for i, one in enumerate(names):
+        for other in names[i + 1 :]:
+            a, b = sites[one], sites[other]
+            is_alike = a.columns == b.columns and len(a) == len(b) >= at.fewest_rows
+            if is_alike and a.X.shape[1] > 1 and np.array_equal(a.X, b.X, equal_nan=True):
+                yield (
+                    f"sites {one!r} and {other!r} have the same rows: if a file is given twice, "
+                    "name it once"
+                )
+
+
+def _twice(data: Data, at: FeatureThresholds) -> str | None:
+    """Return the number of repeated rows at a site, or 0 if chance explains it.
+
+    If values are coarse, many more rows are equal in all columns except one.
+    """
+    n, d = min(len(data), at.most_repeated), data.X.shape[1]
+    if n < at.fewest_rows or d < 2:
+        return None
+    each = [np.unique(x, return_inverse=True)[1].astype(np.uint64) for x in data.X[:n].T]
+    keys = np.random.default_rng(0).integers(1, 2**63, size=(d, 1), dtype=np.uint64) * np.array(
+        each
+    )
+    whole = keys.sum(axis=0, dtype=np.uint64)
+    counts = np.unique(whole, return_counts=True)[1]
+    repeated = n - len(counts)
+    if repeated < max(at.fewest_repeated, at.repeated * n):
+        return None
+    same = _pairs(counts)
+    dropped = np.linspace(0, d - 1, min(d, at.most_dropped)).astype(int)
+    near = sum(_pairs(np.unique(whole - keys[j], return_counts=True)[1]) - same for j in dropped)
+    by_chance = np.prod([_pairs(np.bincount(x.astype(np.intp))) / (n * (n - 1) / 2) for x in each])
+    is_no_chance = same > max(near, at.by_chance * by_chance * n * (n - 1) / 2)
+    return f"{repeated:,} of {n:,} rows repeat an earlier one" if is_no_chance else None
+
+
+def _pairs(counts: NDArray[np.integer]) -> float:
+    """Return the number of pairs within groups of these sizes."""
+    n = counts.astype(np.float64)
+    return float((n * (n - 1) / 2).sum())
+
+
+# Columns that are constant within sites
+
+
+def constant_warnings(
+    moments: Mapping[str, Moments], at: FeatureThresholds = NO_FEATURES
+) -> Iterator[str]:
+    """Yield a warning for each numeric column that does not vary within any site.
+
+    There is no warning for a column of zeros, such as a count of events that never happened.
+
+    Examples
+    --------
+    >>> both = {"north": (1.0, 0.0), "south": (2.0, 0.0)}
+    >>> print(*constant_warnings({"hospital": both, "unit": dict.fromkeys(both, (7.0, 0.0))}))
+    column 'hospital' is the same in all rows of each site (1 at north and 2 at south): it says
+    where rows are from, and clusters by it are the sites; say --exclude hospital
+    column 'unit' is 7 in all rows and says nothing; say --exclude unit
+    """
+    for name, by_site in moments.items():
+        means = np.array([mean for mean, _ in by_site.values()])
+        most = max(deviation for _, deviation in by_site.values())
+        size = float(np.abs(means).max())
+        apart = float(np.ptp(means))
+        if most > at.constant * apart + 1e-12 * size:
+            continue
+        if apart > 1e-12 * size:
+            yield site_name(name, {site: f"{mean:.6g}" for site, (mean, _) in by_site.items()})
+        elif size:
+            yield (
+                f"column {name!r} is {means[0]:.6g} in all rows and says nothing; say --exclude "
+                f"{quoted(name)}"
+            )
+
+
+def site_name(name: str, values: Mapping[str, str], what: str = "is the same in all rows") -> str:
+    """Return a warning of a column with one value at each site that differs between sites."""
+    shown = [f"{value} at {site}" for site, value in list(values.items())[:4]]
+    shown += [f"{len(values) - 4} more"] if len(values) > 4 else []
+    return (
+        f"column {name!r} {what} of each site ({listed(shown)}): it says where "
+        f"rows are from, and clusters by it are the sites; say --exclude {quoted(name)}"
+    )

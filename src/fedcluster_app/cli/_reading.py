@@ -55,8 +55,7 @@ from fedcluster.model.run import Run
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing.agreement import columns_apart
-from fedcluster.preprocessing.features import no_features
-from fedcluster.preprocessing.screening import screened
+from fedcluster.preprocessing.screening import no_features, screened
 from fedcluster.preprocessing.spec import MOST_CATEGORIES, FitReport
 from fedcluster.privacy import Groups
 from fedcluster.texts import dotted
