@@ -15,7 +15,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types warm unit coverage long near network audit claims faults hostile mutants oldest newest docs pictures dist bench groups reproduce reproduce-quick format clean
+.PHONY: help setup demo test test-all lint types warm unit coverage long near network audit claims faults hostile mutants oldest newest docs pictures dist bench groups reproduce reproduce-quick format clean
 
 help: ## List what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,9 +29,12 @@ demo: .venv/ready ## Cluster digits at simulated sites, and write the model and 
 WORKERS ?= 3
 
 # Tests of a network wait for most of their time: they run beside the others.
-test: .venv/ready ## Check style, types, behaviour and the papers' experiments
+test: .venv/ready ## Check style, types, two cases of each behaviour, and one real federation
 	@$(MAKE) --no-print-directory -j3 lint types warm
-	@$(MAKE) --no-print-directory -j2 unit network
+	@$(MAKE) --no-print-directory -j2 PART="--part=first" unit network
+
+test-all: test ## And all other cases: pairs, hostile questions, planted mistakes, the papers, federations
+	@$(MAKE) --no-print-directory -j2 PART="--part=rest" unit network
 
 warm: .venv/ready
 	@$(BIN)/python -c 'from fedcluster.engines.warming import ensure_warmed; ensure_warmed(print)'
@@ -46,7 +49,7 @@ types: .venv/ready ## Check the types
 
 unit: .venv/ready ## Run the tests, docstring examples included
 	@mkdir -p .cache/tmp
-	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -n $(WORKERS) --dist worksteal -m "not network and not long" $(ARGS)
+	@TMPDIR=$(CURDIR)/.cache/tmp OMP_NUM_THREADS=1 $(BIN)/pytest --quiet -n $(WORKERS) --dist worksteal $(PART) -m "not network and not long" $(ARGS)
 
 coverage: ## Run the same tests, and show what they cover; half as long again
 	@$(MAKE) --no-print-directory unit ARGS=--cov
@@ -61,7 +64,7 @@ near: .venv/ready ## Run the tests that stand nearest to FILE=src/fedcluster/...
 
 network: .venv/ready ## Test a real federation on this machine; two minutes
 	@mkdir -p .cache/tmp
-	@TMPDIR=$(CURDIR)/.cache/tmp $(BIN)/pytest --quiet -m "network and not long" $$(grep -l mark.network tests/test_*.py)
+	@TMPDIR=$(CURDIR)/.cache/tmp $(BIN)/pytest --quiet $(PART) -m "network and not long" $$(grep -l mark.network tests/test_*.py)
 
 oldest: .cache/oldest/ready ## Run the quick tests with the oldest libraries that are allowed, on Python 3.11
 	@mkdir -p .cache/tmp

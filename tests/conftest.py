@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Generator, Iterator
 from functools import cache
 from importlib import import_module
@@ -33,6 +34,10 @@ for name, examples in {"quick": 20, "thorough": 150}.items():
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+CASES = 2
+"""Number of cases of a test that `make test` tries; `make test-all` tries all."""
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Look for no garbage meanwhile, of which there is little, nor later in what is there then.
@@ -46,6 +51,29 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.freeze()
         gc.set_threshold(100_000)
         gc.enable()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let a run have a part of all tests."""
+    parts = {"first": "two cases of each test that is not marked thorough", "rest": "all others"}
+    said = "; ".join(f"{name}: {what}" for name, what in parts.items())
+    parser.addoption("--part", choices=[*parts], help=said)
+
+
+@pytest.hookimpl(trylast=True)  # after -m, of what is left
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the tests of one part."""
+    if (part := config.getoption("--part")) is None:
+        return
+    seen = Counter[str]()
+    kept, left = list[pytest.Item](), list[pytest.Item]()
+    for item in items:
+        name = item.nodeid.partition("[")[0]
+        seen[name] += 1
+        is_first = seen[name] <= CASES and item.get_closest_marker("thorough") is None
+        (kept if is_first == (part == "first") else left).append(item)
+    config.hook.pytest_deselected(items=left)
+    items[:] = kept
 
 
 @pytest.hookimpl(wrapper=True)
