@@ -33,7 +33,7 @@ from fedcluster_app.cli import _runs as runs
 from fedcluster_app.cli import app
 from fedcluster_app.cli._screen import ADVANCED, IN_ORDER_OF_USE, Screen, prepare
 from fedcluster_app.report import messages
-from fedcluster_app.report import records as report
+from fedcluster_app.report import tables as report
 from fedcluster_app.report.tables import cluster_table
 from fedcluster_app.tables.outputs import write_labels
 

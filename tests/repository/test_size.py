@@ -29,8 +29,8 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_053,
-    "lines of the application": 20_515,
-    "modules": 224,
+    "lines of the application": 20_510,
+    "modules": 223,
     "functions": 4302,
     "modules that a fit loads": 72,
     "constants": 247,

@@ -22,7 +22,7 @@ from fedcluster_app.cli._screen import REFUSALS, Doing, Screen, say, until_inter
 if TYPE_CHECKING:
     from fedcluster.model import Model
     from fedcluster_app.cli._runs import Counts, Evaluation
-    from fedcluster_app.report.records import SiteRecord
+    from fedcluster_app.report.tables import SiteRecord
 
     Labelled = tuple[list[SiteRecord], dict[str, list[str]], Counts, Counts, list[str]]
     """What each site holds, ignored columns, unknown and filled cells, and files of tables."""

@@ -27,7 +27,7 @@ from fedcluster_app.cli._reading import roles_of
 from fedcluster_app.cli._runs import Counts, Evaluation, FittedSites, write_fit
 from fedcluster_app.cli._screen import Doing, watching
 from fedcluster_app.cli._study import as_written
-from fedcluster_app.report.records import SiteRecord, site_record
+from fedcluster_app.report.tables import SiteRecord, site_record
 from fedcluster_app.tables.outputs import atomic_folder, label_files, write_labels
 from fedcluster_app.tables.remote import PARQUET, check_alike
 

@@ -37,12 +37,13 @@ from fedcluster_app.cli._screen import Doing, silent, watching
 from fedcluster_app.report import job_files
 from fedcluster_app.report.messages import by_interest
 from fedcluster_app.report.page import REPORT
-from fedcluster_app.report.records import SiteRecord, site_record
 from fedcluster_app.report.tables import (
+    SiteRecord,
     centers_table,
     fitting,
     index_table,
     names_table,
+    site_record,
     verdict_line,
 )
 from fedcluster_app.tables.outputs import atomic_folder, label_files, write_labels

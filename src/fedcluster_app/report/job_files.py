@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 from fedcluster_app.report.messages import better, meaning
 from fedcluster_app.report.messages import objective as objective_line
 from fedcluster_app.report.page import reported
-from fedcluster_app.report.records import SiteRecord
+from fedcluster_app.report.tables import SiteRecord
 
 JOB_VERSION = 1
 """Version of the files of jobs; ``docs/schemas`` has their JSON schemas."""

@@ -19,7 +19,7 @@ from fedcluster.model.run import read_run
 from fedcluster.privacy.limits import STEP, is_rounded
 from fedcluster.texts import Table, counted, number, some_of
 from fedcluster_app.report import tables
-from fedcluster_app.report.records import SiteRecord
+from fedcluster_app.report.tables import SiteRecord
 
 LIMITS = {
     "MinRows": "a site with fewer than {} rows sends nothing",
