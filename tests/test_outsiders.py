@@ -100,7 +100,7 @@ def test_what_is_no_metric_is_refused(metric: Any, message: str) -> None:
 
 
 def test_an_own_metric_is_asked_over_a_network_where_the_site_knows_it() -> None:
-    steps = {**STEPS, "Positive": Positive}
+    steps: dict[str, Any] = {**STEPS, "Positive": Positive}
     site = Responder(Client("a", Data(ROWS)), columns=("x0", "x1"), steps=steps)
     model = Model(ROWS[:2], np.ones(2), ("x0", "x1"))
     remote = RemoteEngine(Postman({"a": site}), ["a"])
