@@ -64,7 +64,7 @@ near: .venv/ready ## Run the tests that stand nearest to FILE=src/fedcluster/...
 
 network: .venv/ready ## Test a real federation on this machine; two minutes
 	@mkdir -p .cache/tmp
-	@TMPDIR=$(CURDIR)/.cache/tmp $(BIN)/pytest --quiet $(PART) -m "network and not long" $$(grep -l mark.network tests/test_*.py)
+	@TMPDIR=$(CURDIR)/.cache/tmp $(BIN)/pytest --quiet $(PART) -m "network and not long" tests/network
 
 oldest: .cache/oldest/ready ## Run the quick tests with the oldest libraries that are allowed, on Python 3.11
 	@mkdir -p .cache/tmp
@@ -106,7 +106,7 @@ faults: .venv/ready ## Kill sites and coordinators of real federations; an hour.
 	@$(BIN)/python -W ignore benchmarks/faults.py $(ARGS)
 
 hostile: .venv/ready ## Ask a site 10,000 hostile questions of each step; an hour
-	@FEDCLUSTER_HOSTILE=10000 nice -n 10 $(BIN)/pytest --quiet -n 2 --dist worksteal tests/test_hostile.py
+	@FEDCLUSTER_HOSTILE=10000 nice -n 10 $(BIN)/pytest --quiet -n 2 --dist worksteal tests/app/wire/test_hostile.py
 
 mutants: .venv/ready ## Change the code a little, 60 times: do tests notice? An hour; ARGS="--seed 1"
 	@nice -n 10 $(BIN)/python benchmarks/mutants.py $(ARGS)

@@ -19,7 +19,11 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-TESTS = {"flwr": "tests/test_flower_contract.py", "nvflare": "tests/test_flare.py"}
+TRANSPORTS = "tests/app/transports"
+TESTS = {
+    "flwr": f"{TRANSPORTS}/test_flower_contract.py",
+    "nvflare": f"{TRANSPORTS}/test_flare.py",
+}
 """The tests of what the package relies on, by the library."""
 
 

@@ -10,7 +10,7 @@ compared with what the page says: such a claim is not old, it holds or it does n
 is 1 if one does not hold.
 
 After a new measurement, write the numbers on the page, and its commit and the digest of the page's
-numbers into the entry; `tests/test_claims.py` says what the digest is.
+numbers into the entry; `tests/repository/test_claims.py` says what the digest is.
 """
 
 from __future__ import annotations

@@ -367,7 +367,8 @@ def tests_of(file: str) -> list[str]:
     """Return the tests of a file, by its path in the package."""
     entry = max((key for key in TESTS if file.startswith(key)), key=len, default="")
     names = f"{TESTS[entry]} {EVERYWHERE}" if entry else ""
-    return [f"tests/test_{name}.py" for name in names.split()]
+    found = {path.stem: path for path in (ROOT / "tests").rglob("test_*.py")}
+    return [found[f"test_{name}"].relative_to(ROOT).as_posix() for name in names.split()]
 
 
 def sample(sources: dict[str, bytes], n: int, seed: int) -> list[tuple[str, Mutation]]:

@@ -83,6 +83,10 @@ def pytest_collect_file() -> Generator[None, list[pytest.Collector], list[pytest
     return [each for each in found if type(each) is pytest.Module]
 
 
+HERE = Path(__file__).parent
+# Tests use helpers of others, wherever these stand.
+sys.path += sorted({str(path.parent) for path in HERE.rglob("test_*.py")})
+
 collect_ignore = ["forked_modules.py"]  # which a server imports: it would compute at once
 
 if find_spec("flwr") is None:  # as in `make oldest`: Flower allows only new versions of others
@@ -92,9 +96,7 @@ if find_spec("flwr") is None:  # as in `make oldest`: Flower allows only new ver
         re.M,
     )
     collect_ignore += [
-        path.name
-        for path in Path(__file__).parent.glob("*.py")
-        if NEEDS_FLOWER.search(path.read_text("utf-8"))
+        str(path) for path in HERE.rglob("*.py") if NEEDS_FLOWER.search(path.read_text("utf-8"))
     ]
 
 if find_spec("fcntl") is None:  # Windows, where no site and no coordinator runs
@@ -106,7 +108,7 @@ if find_spec("fcntl") is None:  # Windows, where no site and no coordinator runs
 
 os.environ.pop("COLUMNS", None)  # of those who run tests in parallel: it would break lines
 
-REFERENCE = Path(__file__).parents[2] / "shared" / "reference"
+REFERENCE = HERE.parents[1] / "shared" / "reference"
 
 
 @pytest.fixture(autouse=True)

@@ -154,7 +154,7 @@ def words() -> int:
 
 def lines_of_pairs() -> int:
     """The lines of the tests of combinations, blank ones and comments as well."""
-    files = [ROOT / "tests" / f"test_{name}.py" for name in ("pairs", "refusals")]
+    files = [ROOT / "tests" / "app" / "cli" / f"test_{name}.py" for name in ("pairs", "refusals")]
     files += (ROOT / "tests" / "pairs").glob("*.py")
     return sum(len(path.read_text("utf-8").splitlines()) for path in files)
 

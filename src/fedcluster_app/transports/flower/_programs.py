@@ -1,7 +1,7 @@
 """Flower's programs: their processes, their output, and clients of their interfaces.
 
 A program ends with the process that started it. Its output is parsed only here, by the patterns
-below; tests/test_flower_contract.py compares each with the installed release of Flower.
+below; test_flower_contract.py compares each with the installed release of Flower.
 """
 
 from __future__ import annotations

@@ -1,0 +1,222 @@
+"""Thousands of histories of faults: every run ends, with the bits of a run without any.
+
+A failure names its seed: `play(seed, MANY)` plays the same history again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import pytest
+from simulator import Faults, World, simulated_disk
+
+from fedcluster_app.site.membership import SiteAuditor
+from fedcluster_app.site.worker import ReceivedModels
+from fedcluster_app.tables.outputs import check_folder
+from fedcluster_app.trust import site_state
+from fedcluster_app.trust.audit_log import AuditLog
+from fedcluster_app.trust.site_state import SiteState
+from fedcluster_app.wire import recorder
+from fedcluster_app.wire.policy import Ledger
+from fedcluster_app.wire.responder import AuditEntry, Auditor
+
+RNG = np.random.default_rng(0)
+ROWS = {
+    name: RNG.normal(size=(n, 2)) + RNG.integers(0, 3, (n, 1)) * 6.0
+    for name, n in {"north": 21, "south": 27, "west": 24}.items()
+}
+JOB = {"n_clusters": 3, "seed": 1, "algorithm": "lloyd", "init": "sums"}
+MANY = Faults(lost=0.08, twice=0.1, slow=2.0, kills=5)
+FEW = Faults(lost=0.03, twice=0.05, slow=1.0, kills=3)
+AT_ONCE = 20
+"""Number of histories of one test."""
+
+Play = Callable[..., tuple[World, str]]
+
+
+MEMORY = Path("/dev/shm")
+"""A file system in memory, where there is one: SQLite waits for a disk that cannot be simulated."""
+
+
+@pytest.fixture
+def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
+    """Play the history of a seed; return the world, and the clusters to the last bit."""
+    with simulated_disk(monkeypatch) as on:
+
+        def played(seed: int, faults: Faults, *, secure: bool = False) -> tuple[World, str]:
+            place = MEMORY if MEMORY.is_dir() else tmp_path
+            with TemporaryDirectory(dir=place) as folder:
+                world = World(Path(folder), ROWS, seed, faults, secure=secure)
+                on(world)
+                try:
+                    world.fit(JOB)
+                    world.check()
+                except (Exception, AssertionError) as error:
+                    raise AssertionError(f"seed {seed}, killed: {world.killed}: {error}") from error
+                return world, _clusters(world)
+
+        yield played
+
+
+def _clusters(world: World) -> str:
+    model = json.loads((world.run / "result" / "model.json").read_text())
+    return json.dumps([model["centers"], model["weights"]])
+
+
+def histories(play: Play, seeds: range, faults: Faults, **how: Any) -> list[World]:
+    _, whole = play(10**6, Faults(), **how)
+    worlds = []
+    for seed in seeds:
+        world, found = play(seed, faults, **how)
+        assert found == whole, f"seed {seed} ends with other clusters; killed: {world.killed}"
+        worlds.append(world)
+    return worlds
+
+
+@pytest.mark.parametrize("first", range(0, 3 * AT_ONCE, AT_ONCE))
+def test_a_run_ends_with_the_same_bits_whatever_is_lost_and_killed(first: int, play: Play) -> None:
+    worlds = histories(play, range(first, first + AT_ONCE), MANY)
+    assert sum(len(world.killed) for world in worlds) > AT_ONCE / 2
+
+
+def test_so_do_secure_sums(play: Play) -> None:
+    worlds = histories(play, range(AT_ONCE), FEW, secure=True)
+    assert any(world.killed for world in worlds)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("first", range(1000, 2000, 50))
+def test_a_thousand_more(first: int, play: Play) -> None:
+    histories(play, range(first, first + 50), MANY)
+    histories(play, range(first, first + 10), FEW, secure=True)
+
+
+# Mistakes that were made once, or nearly: each is found again
+
+
+def without_the_end_of_a_new_log(patch: pytest.MonkeyPatch) -> None:
+    """A site that was killed twice while it wrote the first lines of its log never started."""
+    real = AuditLog._keep_head  # noqa: SLF001
+
+    def keep(log: AuditLog) -> None:
+        if log._offset:  # noqa: SLF001
+            real(log)
+
+    patch.setattr(AuditLog, "_keep_head", keep)
+
+
+def with_half_a_line_in_a_log(patch: pytest.MonkeyPatch) -> None:
+    """A site that was killed while it wrote a line of its log never started."""
+    patch.setattr(AuditLog, "_set_aside", lambda log, torn: None)
+
+
+def with_replies_that_are_not_logged(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr("fedcluster_app.site.membership.SiteAuditor.record", Auditor.record)
+
+
+def with_replies_that_are_logged_late(patch: pytest.MonkeyPatch) -> None:
+    """A kill between a reply and its line left an answer that no log has."""
+    real, waiting = SiteAuditor.record, dict[str, AuditEntry]()
+
+    def record(auditor: SiteAuditor, entry: AuditEntry) -> None:
+        site = str(auditor.log.path)
+        if site in waiting:
+            real(auditor, waiting.pop(site))
+        waiting[site] = entry
+
+    patch.setattr(SiteAuditor, "record", record)
+
+
+def with_questions_that_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A site that restarted answered a question of a run a second time."""
+    real = Ledger.__init__
+    patch.setattr(Ledger, "__init__", lambda ledger, state=None: real(ledger))
+
+
+def with_models_that_are_stored_later(patch: pytest.MonkeyPatch) -> None:
+    """A site that was killed after it acknowledged a model had none."""
+
+    def receive(models: ReceivedModels, model: Any, rows: str) -> None:
+        check_folder(models.results, overwrite=True)
+
+    patch.setattr(ReceivedModels, "receive", receive)
+
+
+def with_files_that_are_written_in_place(patch: pytest.MonkeyPatch) -> None:
+    """A kill left half a record of an exchange, with which no run was resumed."""
+
+    @contextmanager
+    def written(path: Path) -> Iterator[Path]:
+        path.unlink(missing_ok=True)
+        path.touch(0o600)
+        yield path
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
+
+    for module in ("fedcluster_app.wire.recorder", "fedcluster.core.files"):
+        patch.setattr(f"{module}.atomic_write", written)
+
+
+def with_a_state_that_is_created_in_place(patch: pytest.MonkeyPatch) -> None:
+    """A site that was killed at its first start had an empty state, and answered nothing."""
+
+    def create(state: SiteState) -> None:
+        assert state.path is not None
+        state.path.touch(0o600)
+        with state.path.open("rb+") as file:
+            os.fsync(file.fileno())
+        with closing(sqlite3.connect(state.path)) as file:
+            file.executescript(site_state.TABLES)
+
+    patch.setattr(SiteState, "create", create)
+
+
+def with_a_run_that_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
+    """A resumed run asked all of it again, and each site answered twice."""
+    real = recorder._write  # noqa: SLF001
+
+    def write(path: Path, *args: Any) -> None:
+        if not path.name.startswith("exchange"):
+            real(path, *args)
+
+    patch.setattr(recorder, "_write", write)
+
+
+BREAKS = [
+    with_half_a_line_in_a_log,
+    with_replies_that_are_not_logged,
+    with_replies_that_are_logged_late,
+    with_questions_that_are_forgotten,
+    with_models_that_are_stored_later,
+    with_files_that_are_written_in_place,
+    with_a_state_that_is_created_in_place,
+    with_a_run_that_is_not_recorded,
+]
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("broken", "times"),
+    [
+        *((each, 2) for each in BREAKS),
+        pytest.param(without_the_end_of_a_new_log, 25, marks=pytest.mark.long),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_what_is_broken_is_found(
+    broken: Callable[[pytest.MonkeyPatch], None],
+    times: int,
+    play: Play,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broken(monkeypatch)
+    with pytest.raises(AssertionError, match="seed"):
+        histories(play, range(times * AT_ONCE), MANY)

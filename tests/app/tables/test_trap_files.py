@@ -1,0 +1,231 @@
+"""The collection of traps: each is read rightly, left out with a line, or warned of.
+
+And no false alarm: of the clean sets, also those whose sites truly differ, nothing is left out and
+nothing warned of. Whole numbers with few values may be asked about there.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from trap_files import Trap, clean, traps
+from typer.testing import CliRunner
+
+from fedcluster import FederatedKMeans
+from fedcluster.core import Column, Data
+from fedcluster.errors import InputError, ReadingNote
+from fedcluster.frames.columns import codes
+from fedcluster.preprocessing.screening import no_features
+from fedcluster_app.cli import app
+from fedcluster_app.cli._options import FileOptions, Scaling, preparation
+from fedcluster_app.cli._runs import Comparison, compared
+
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("short_searches")]
+
+TRAPS = {each.name: each for each in traps()}
+CLEAN = clean()
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def looked_at(files: list[str], **options: Any) -> tuple[Comparison, list[str], list[str]]:
+    """What is found in files, all that is warned of, and the notes on what is read otherwise."""
+    scaling = Scaling(missing="mean", categories=options.pop("categories", None))
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        found = compared(files, FileOptions(**options), preparation(scaling, None))
+    noted = [str(each.message) for each in said if each.category is ReadingNote]
+    warned = [str(each.message) for each in said if each.category is not ReadingNote]
+    return found, [*warned, *found.fit_report.warnings], noted
+
+
+def held(found: Comparison, column: str, *, text: bool) -> list[object]:
+    """What a column holds at the first site, None where nothing."""
+    table = found.reading.tables["north"]
+    j = table.columns.index(column)
+    levels, code = codes(table.data, j)
+    if text:
+        return [None if np.isnan(x) else levels[int(x)] for x in code]
+    return [None if np.isnan(x) else float(x) for x in table.data.X[:, j]]
+
+
+def lines_about(trap: Trap, found: Comparison, said: list[str]) -> list[str]:
+    """What is said that the trap asks for."""
+    told = {
+        "left out": [found.fit_report.left_out.get(trap.column, "")],
+        "warned": [line for line in said if not trap.column or repr(trap.column) in line],
+        "asked": [line for line in found.fit_report.notes if trap.column in line],
+    }
+    return told[trap.expected]
+
+
+def test_the_collection_is_as_large_as_it_should_be() -> None:
+    assert len(TRAPS) >= 120
+    assert len(CLEAN) >= 40
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_a_trap_is_read_rightly_left_out_with_a_line_or_warned_of(name: str) -> None:
+    trap = TRAPS[name]
+    for file, content in trap.files.items():
+        Path(file).write_bytes(content)
+    if trap.expected == "refused":
+        with pytest.raises(InputError) as refused:
+            looked_at(list(trap.files), **trap.options)
+        assert trap.words in str(refused.value)
+        return
+    found, said, noted = looked_at(list(trap.files), **trap.options)
+    if trap.values is not None:
+        assert trap.column in found.used
+        text = any(isinstance(value, str) for value in trap.values)
+        assert held(found, trap.column, text=text) == list(trap.values)
+        assert not said
+        assert all(trap.words in line for line in noted)
+        assert bool(noted) == bool(trap.words)
+    else:
+        assert any(trap.words in line for line in lines_about(trap, found, said))
+
+
+IN_FRAMES = (
+    "the site's name", "one number", "a target by its name", "keys at random", "a copy", "a sum",
+    "rows twice", "a file twice", "Fahrenheit", "sentinel -999 in age", "typing 13800 in sbp",
+    "body_mass_g in another unit of mixtures",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", IN_FRAMES)
+def test_python_says_of_frames_what_the_command_line_says_of_files(name: str) -> None:
+    trap = TRAPS[name]
+    for file, content in trap.files.items():
+        Path(file).write_bytes(content)
+    _, said, _ = looked_at(list(trap.files))
+    frames = {Path(file).stem: pd.read_csv(file) for file in trap.files}
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        FederatedKMeans(2, prepare="auto", random_state=0).fit(frames)
+    lines = [str(each.message) for each in warned if each.category is UserWarning]
+    assert said
+    assert [line for line in said if line not in lines] == []
+
+
+def test_auto_leaves_out_what_is_no_measurement_and_predicts_by_name() -> None:
+    frames = {
+        site: pd.DataFrame({"patient_id": np.arange(60) + 7, "age": x, "sex": ["F", "M"] * 30})
+        for site, x in zip("ab", np.random.default_rng(0).normal(50, 9, (2, 60)), strict=True)
+    }
+    auto = FederatedKMeans(2, prepare="auto", random_state=0).fit(frames)
+    assert list(auto.feature_names_in_) == ["age", "sex"]
+    assert auto.fit_report_ is not None
+    assert list(auto.fit_report_.left_out) == ["patient_id"]
+    assert (auto.predict(frames["a"]) == auto.site_labels_["a"]).all()
+    with pytest.warns(UserWarning, match="clustered by 'patient_id', too: it only counts the rows"):
+        FederatedKMeans(2, prepare="standard", random_state=0).fit(frames)
+
+
+@pytest.mark.parametrize("kind", ["number", "text"])
+def test_a_target_is_told_whatever_is_missing_in_it(kind: str) -> None:
+    """Gaps are no class of their own, nor are they the first class; named columns are wanted."""
+    rng = np.random.default_rng(11)
+    ward = rng.integers(0, 2, 240)
+    rows = np.column_stack([rng.normal(size=(240, 3)) + 9 * ward[:, None], ward])
+    rows[rng.random(240) < 0.3, 3] = np.nan
+    told = Column("ward", kind, ("A", "B") if kind == "text" else ())
+    sites = {"north": Data(rows, columns=(*map(Column, "abc"), told))}
+    [line] = no_features(sites)
+    assert line.startswith("column 'ward' may be what the clusters are to find")
+    assert not list(no_features(sites, chosen=True))
+
+
+def test_clusters_of_one_site_are_a_doubt() -> None:
+    rng = np.random.default_rng(0)
+    frames = {s: pd.DataFrame({"x": rng.normal(m, 1, 60), "z": rng.normal(m, 1, 60)})
+              for s, m in (("a", 0.0), ("b", 9.0))}  # fmt: skip
+    for site, frame in frames.items():
+        frame.to_csv(f"{site}.csv", index=False)
+    line = "clusters 0 and 1 are one site's each and a and b lie in one cluster, to 98 % and more"
+    ran = CliRunner().invoke(app, ["fit", "a.csv", "b.csv", "-k", "2", "--out", "out"])
+    assert ran.exit_code == 0
+    assert any(
+        each.startswith(line)
+        for each in json.loads(Path("out/history.json").read_text())["warnings"]
+    )
+    with pytest.warns(UserWarning, match=line):
+        FederatedKMeans(2, prepare="auto", random_state=0).fit(frames)
+    alike = dict(zip("ab", (frames["a"], frames["a"] + 0.01), strict=True))
+    FederatedKMeans(2, prepare="auto", random_state=0).fit(alike)
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "odd-files.md"
+ROWS = re.findall(r"^\| `(.+?)` \| ", PAGE.read_text("utf-8"), re.M)
+"""What a person sees, as the page on odd files has it, with ... for names and values."""
+
+
+def explained(line: str) -> set[str]:
+    """The rows of the page on odd files that explain a line."""
+    return {row for row in ROWS if re.search(re.escape(row).replace(r"\.\.\.", ".*"), line)}
+
+
+def test_the_page_on_odd_files_explains_each_trap_and_nothing_else() -> None:
+    seen: dict[str, set[str]] = {}
+    for name, trap in TRAPS.items():
+        if trap.expected == "read":
+            continue
+        for file, content in trap.files.items():
+            Path(file).write_bytes(content)
+        try:
+            found, said, _ = looked_at(list(trap.files), **trap.options)
+            lines = [each for each in lines_about(trap, found, said) if trap.words in each]
+        except InputError as refusal:
+            lines = [str(refusal)]
+        seen[name] = set().union(*map(explained, lines))
+    assert [name for name, rows in seen.items() if not rows] == []
+    assert set(ROWS) - set().union(*seen.values()) == set()
+
+
+REMEDY = re.compile(r"say (--(?:set|categories|exclude) .*?)[.]?$")
+"""The option that a line proposes at its end."""
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_what_a_warning_proposes_works_when_it_is_typed(part: int) -> None:
+    warned = [trap for trap in TRAPS.values() if trap.expected in ("warned", "asked")]
+    typed = 0
+    for trap in warned[part::8]:
+        for file, content in trap.files.items():
+            Path(file).write_bytes(content)
+        found, said, _ = looked_at(list(trap.files), **trap.options)
+        for line in lines_about(trap, found, said):
+            if (proposed := REMEDY.search(line)) is None:
+                continue
+            again = CliRunner().invoke(
+                app, ["check", *trap.files, *shlex.split(proposed[1]), "--json"]
+            )
+            assert again.exit_code == 0, again.output
+            assert line not in again.stdout
+            assert line not in json.loads(again.stdout)["warnings"]
+            typed += 1
+        for file in trap.files:
+            Path(file).unlink()
+    assert typed >= 3
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_there_is_no_false_alarm(name: str) -> None:
+    for site, frame in CLEAN[name].items():
+        frame.to_csv(f"{site}.csv", index=False)
+    found, said, noted = looked_at([f"{site}.csv" for site in CLEAN[name]])
+    assert not said
+    assert not noted
+    assert found.fit_report.left_out == {}
+    assert list(found.used) == list(frame.columns)

@@ -1,0 +1,315 @@
+"""Replies of a site that means harm: they reach no terminal, no model and no other site."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from grids import KNOWN
+from introductions import disclosed_columns, labels_told
+from test_replies import Bend, Postman, changed, numbers
+
+from fedcluster.core import Column, Data, State, Task
+from fedcluster.engines import LocalEngine, wire
+from fedcluster.engines.client import Client
+from fedcluster.errors import SiteError
+from fedcluster.jobs import Job, SelectK, execute, fit_of
+from fedcluster.metrics import Inertia
+from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster.preprocessing.agreement import agree
+from fedcluster.preprocessing.fitting import fit
+from fedcluster.rounds import run_plan
+from fedcluster.texts import first_not_plain, is_plain, printable
+from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.responder import Responder
+
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("short_searches")]
+
+RNG = np.random.default_rng(9)
+SPOTS = {name: RNG.normal(size=(60, 3)) + RNG.integers(0, 3, (60, 1)) * 9 for name in "abc"}
+XYZ = ("x", "y", "z")
+TEXTS = {
+    "escape": "\x1b[2J\x1b]0;owned\x07",
+    "newline": "fine\nsite 'a': all rows sent",
+    "return": "fine\rERROR",
+    "c1": "\x9b31m",
+    "bidi": "\u202egpj.exe",
+    "isolate": "\u2066a",
+    "separator": "a\u2028b",
+    "nul": "a\x00b",
+    "surrogate": "\ud83d",
+    "tags": "a\U000e0041",
+    "long": "a" * 4001,
+}
+
+
+def of_kind(rows: dict[str, Any]) -> dict[str, Responder]:
+    """Sites with these rows, whatever columns they are asked for."""
+    return {
+        name: Responder(
+            client := Client(
+                name, Data(np.asarray(X, np.float64), columns=tuple(map(Column, XYZ)))
+            ),
+            columns=XYZ,
+            choose=lambda columns, raw=False, client=client: client,
+            **KNOWN,
+        )
+        for name, X in rows.items()
+    }
+
+
+def in_header(key: str, value: Callable[[str], Any]) -> Callable[[str], Bend]:
+    return lambda text: changed(**{key: value(text)})
+
+
+PLACES: dict[str, Callable[[str], Bend]] = {
+    "limit": in_header("limits", lambda text: [{"name": text}]),
+    "parameter": in_header("limits", lambda text: [{"name": "MinRows", text: 1}]),
+    "value": in_header("limits", lambda text: [{"name": "MinRows", "n": text}]),
+    "column": in_header(
+        "described", lambda text: [[text, "number", []], *[["y", "number", []]] * 2]
+    ),
+    "level": in_header(
+        "described", lambda text: [["x", "text", [text]], *[["y", "number", []]] * 2]
+    ),
+    "kind": in_header("described", lambda text: [["x", text, []], *[["y", "number", []]] * 2]),
+    "label": in_header("labels", lambda text: [text]),
+    "name": in_header("columns", lambda text: [text]),
+    "refused": in_header("refused", lambda text: text),
+    "failed": in_header("failed", lambda text: {"a": [text]}),
+    "site": in_header("site", lambda text: text),
+    "run": in_header("run", lambda text: text),
+    "question": in_header("question", lambda text: text),
+    "protocol": in_header("protocol", lambda text: text),
+    "more": in_header("more", lambda text: text),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+def test_no_text_of_a_site_reaches_a_terminal_as_it_is(text, place, caplog):
+    rows = {name: Data(X, y=np.repeat(["u", "v"], 30)) for name, X in SPOTS.items()}
+    sites = {n: Responder(Client(n, data), columns=("x", "y", "z")) for n, data in rows.items()}
+    engine = RemoteEngine(Postman(sites, "b", PLACES[place](text)), rows, quorum=2)
+    told = engine.introduce(columns=True, labels=True)
+    assert [site.name for site in told if site.answered] == ["a", "c"]
+    [refusal] = engine.refusals
+    assert refusal.site == "b"
+    assert is_plain(refusal.reason)
+    assert len(refusal.reason) < 300
+    assert first_not_plain([*caplog.messages, str(told)]) is None
+
+
+def test_texts_of_all_the_world_are_taken():
+    for text in ("Zürich", "5 000", "नमस्ते", "می‌خواهم", "👩‍⚕️", "e\u0301", "a\u00adb", "\ufeffname"):
+        assert is_plain(text), text
+        assert printable(text) == text
+    assert printable("a\x1b[0m\n\u202e\U000e0041") == r"a\x1b[0m\n\u202e\U000e0041"
+
+
+def test_a_site_does_not_tell_texts_that_no_message_may_hold():
+    """Others of the same column are told, and the site takes part."""
+    levels = ("bad\ttext", "good", "\u202edoog")
+    rows = Data(
+        np.array([[0.0, 1.0, 1.0, 2.0, 2.0, 0.0]]).T,
+        columns=(Column("t", "text", levels),),
+        y=np.array(["l\x1b"] * 3 + ["m"] * 3),
+    )
+    site = Responder(Client("a", rows), columns=("t",))
+    engine = RemoteEngine(Postman({"a": site}), ["a"])
+    assert disclosed_columns(engine) == {"a": (Column("t", "text", ("good",)),)}
+    assert labels_told(engine) == {"a": ("m",)}
+
+
+LIMITS: dict[str, tuple[Any, str]] = {
+    "many": ([{"name": f"Limit{i}"} for i in range(21)], "its limits are too many"),
+    "parameters": ([{"name": "A"} | {f"p{i}": i for i in range(401)}], "its limits are too many"),
+    "nan": ([{"name": "A", "p": float("nan")}], "a number that is not finite"),
+    "infinite": ([{"name": "A", "p": float("inf")}], "a number that is not finite"),
+    "huge": ([{"name": "A", "p": 10**400}], "not finite or too large"),
+    "long": ([{"name": "A" * 201}], "a limit is longer than 200"),
+    "3 MB": ([{"name": "A", f"{'a' * 3000}{i}": i} for i in range(1000)], "its limits are too"),
+    "wide": ([{"name": "A"} | {"a" * 100 + str(i): 1 for i in range(3)}], "longer than 200"),
+}
+
+
+@pytest.mark.parametrize(("limits", "reason"), LIMITS.values(), ids=LIMITS)
+def test_limits_are_few_and_short(limits, reason):
+    engine = RemoteEngine(Postman(of_kind(SPOTS), "b", changed(limits=limits)), SPOTS, quorum=2)
+    engine.introduce()
+    [refusal] = engine.refusals
+    assert (refusal.site, reason in refusal.reason) == ("b", True), refusal.reason
+
+
+def test_a_large_header_and_many_arrays_are_refused_before_they_are_made():
+    header = json.dumps({"protocol": 1, "arrays": [], "more": "a" * 16_000_000}).encode()
+    with pytest.raises(wire.WireError, match="no header that can be read"):
+        wire.unpack(header + b"\n")
+    shapes = json.dumps({"arrays": [[str(i), 0] for i in range(100_001)]}).encode()
+    with pytest.raises(wire.WireError, match="100,001 arrays; at most 100,000"):
+        wire.unpack(shapes + b"\n")
+    absurd = json.dumps({"arrays": [["a", 10**18, 10**18]]}).encode()
+    with pytest.raises(wire.WireError, match="bytes of numbers announced, 8 received"):
+        wire.unpack(absurd + b"\n" + bytes(8))
+    with pytest.raises(wire.WireError, match="no header that can be read"):
+        wire.unpack(b'{"arrays":' + b"[" * 900_000 + b"\n")
+
+
+def sized(rows: Any, weight: float | None = None) -> Bend:
+    """Another answer to how many rows there are."""
+
+    def bend(reply: bytes, question: bytes) -> bytes:
+        header, arrays = wire.unpack(reply)
+        if wire.unpack(question)[0]["tasks"][:1] and arrays["0.sums"].shape == (1, 3):
+            arrays["0.sums"] = np.broadcast_to(np.float64(rows), (1, 3)).copy()
+            arrays["0.weights"] = np.array([np.max(rows) if weight is None else weight])
+        return wire.pack(header, arrays)
+
+    return bend
+
+
+@pytest.mark.parametrize(
+    ("bend", "reason"),
+    [
+        (sized(1e13), "it claims 1e\\+13 rows"),
+        (sized(1e200), "it holds 1e\\+200"),
+        (sized(60.5), "it claims 60.5 rows"),
+        (sized([60.0, 60.0, 1e9]), "it .* not as many of each column"),
+        (sized(60.0, 1e160), "it holds 1e\\+160"),
+    ],
+)
+def test_not_any_number_of_rows_is_believed(bend, reason):
+    with pytest.raises(SiteError, match=f"b: {reason}"):
+        RemoteEngine(Postman(of_kind(SPOTS), "b", bend), SPOTS).introduce()
+
+
+def test_a_site_that_comes_late_says_how_many_rows_it_has_and_no_others_later():
+    """It was not there when all told of their rows; by other columns it may not grow."""
+    post = Postman(of_kind(SPOTS), "b", lambda reply, question: b"")
+    engine = RemoteEngine(post, SPOTS, quorum=2)
+    engine.introduce()
+    post.bend = None
+    task = Task(Inertia(), State.at(SPOTS["a"][:2]))
+    assert list(engine.ask([task])[0].by_site) == ["a", "b", "c"]
+    post.bend = sized(61.0)
+    engine.choose(["y", "x", "z"])
+    assert list(engine.ask([task])[0].by_site) == ["a", "c"]
+    assert engine.refusals[-1].reason == "it told of 60 rows before and tells of 61 now"
+
+
+def grown(factor: float) -> Bend:
+    """All sums but the number of rows times a factor."""
+
+    def bend(reply: bytes, question: bytes) -> bytes:
+        header, arrays = wire.unpack(reply)
+        for name, array in arrays.items():
+            if name.endswith(".sums") and not (array == 60).all():
+                arrays[name] = array * factor
+        return wire.pack(header, arrays)
+
+    return bend
+
+
+JOBS: dict[str, Job] = {
+    "fit": fit_of(3),
+    "fuzzy": fit_of(3, m=2.0),
+    "fkm": fit_of(3, algorithm="fkm"),
+    "scaled": fit_of(3, prepare=PreprocessingSpec(pca=2)),
+    "robust": fit_of(3, prepare=PreprocessingSpec(scale="robust")),
+    "number": SelectK(2, 4),
+}
+
+
+@pytest.mark.parametrize("factor", [1e22, 1e45, 1e60, 1e90, 1e140, 1e300])
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+@pytest.mark.filterwarnings("ignore")
+def test_large_numbers_are_refused_where_they_come_from(job, factor):
+    """The run goes on with the quorum and comes to the result of the other two."""
+    engine = RemoteEngine(Postman(of_kind(SPOTS), "b", grown(factor)), SPOTS, quorum=2)
+    if getattr(job, "prepare", None) is not None:
+        engine.choose(None, raw=True)
+    report = execute(job, engine, columns=("x", "y", "z"))
+    assert {refusal.site for refusal in engine.refusals} == {"b"}
+    assert any("not believed" in refusal.reason for refusal in engine.refusals)
+    if job == JOBS["fit"]:
+        others = [Client(name, Data(SPOTS[name])) for name in "ac"]
+        alone = execute(job, LocalEngine(others), columns=("x", "y", "z"))
+        found, expected = (r.outcome.value.state.centers for r in (report, alone))
+        assert np.allclose(found, expected)
+
+
+@pytest.mark.parametrize("weight", [1e-300, 1e-17])
+def test_a_small_weight_makes_no_large_mean(weight):
+    bend = numbers(lambda sums, weights: (sums, np.where(weights > 0, weight, 0.0)))
+    post = Postman(of_kind(SPOTS), "b", bend)
+    post.since = 1
+    engine = RemoteEngine(post, SPOTS, quorum=2)
+    task = Task(Inertia(), State.at(SPOTS["a"][:2] + 1e7))
+    engine.introduce()
+    engine.ask([task, task])
+    assert {refusal.site for refusal in engine.refusals} == {"b"}
+
+
+@pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
+@pytest.mark.parametrize("kind", ["cauchy", "lognormal", "offset", "tiny", "constant", "units"])
+@pytest.mark.filterwarnings("ignore")
+def test_honest_sites_are_believed(job, kind):
+    """However heavy their tails are, and however far apart they lie."""
+    rng = np.random.default_rng(4)
+    factor = dict(zip("abc", (1e-6, 1.0, 1e6) if kind == "units" else (1.0,) * 3, strict=True))
+    draw: Any = {
+        "cauchy": rng.standard_cauchy,
+        "lognormal": lambda size: rng.lognormal(sigma=4.0, size=size),
+        "offset": lambda size: rng.normal(size=size) + 1e12,
+        "tiny": lambda size: rng.normal(size=size) * 1e-200,
+        "constant": lambda size: np.ones(size) + (rng.random(size) < 0.1),
+        "units": rng.normal,
+    }[kind]
+    rows = {name: draw(size=(60, 3)) * factor[name] for name in "abc"}
+    engine = RemoteEngine(Postman(of_kind(rows)), rows)
+    if getattr(job, "prepare", None) is not None:
+        engine.choose(None, raw=True)
+    execute(job, engine, columns=("x", "y", "z"))
+    assert engine.refusals == []
+
+
+# Many texts
+
+
+def told(**levels: Any) -> dict[str, list[Column]]:
+    return {
+        site: [Column("age"), Column("t", "text", tuple(each))] for site, each in levels.items()
+    }
+
+
+@pytest.mark.parametrize("n", [19, 20, 300])
+def test_the_texts_of_one_site_remove_no_column_for_all(n):
+    few, own = ["m", "w"], [f"own {i}" for i in range(n)]
+    schema = agree(told(a=few, b=[*few, *own], c=few))
+    assert schema.flooded == {"t": "b"}
+    assert agree(told(a=few, b=few, c=few)).flooded == {}
+    free = {site: [f"{site} {i}" for i in range(n)] for site in "abc"}
+    assert agree(told(**free)).flooded == {}
+    assert agree(told(a=[*few, *own], b=few)).flooded == {}  # of two, neither is the odd one
+
+
+def test_what_is_left_of_a_flooded_column_is_a_category_and_says_whose_texts_went():
+    rng = np.random.default_rng(2)
+    texts = {"a": ["m", "w"], "b": ["m", "w", *(f"own {i}" for i in range(30))], "c": ["m", "w"]}
+    clients = []
+    for name, levels in texts.items():
+        codes = np.arange(128) % len(levels)
+        columns = (Column("age"), Column("t", "text", tuple(levels)))
+        X = np.column_stack([rng.normal(size=len(codes)), codes])
+        clients.append(Client(name, Data(X, columns=columns)))
+    engine = LocalEngine(clients)
+    schema = agree(disclosed_columns(engine))
+    fitted = run_plan(fit(PreprocessingSpec(), schema), engine).value
+    assert fitted.preprocessor.names_out == ("age", "t=m", "t=w", "t=(other)")
+    assert fitted.fit_report.left_out == {"30 texts of t": "too many, and only b has them"}
+    named = run_plan(fit(PreprocessingSpec(categories=("t",)), schema), engine).value
+    assert named.fit_report.left_out == {}
+    assert set(named.fit_report.pooled["t"]) == set(texts["b"][2:])

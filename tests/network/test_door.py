@@ -1,0 +1,242 @@
+"""Another user of a machine on which a coordinator and its sites run: he starts and reads nothing.
+
+The test plays him as root, with a second user's rights, beside a real federation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from fastapi.routing import iter_route_contexts
+from federations import RunningFederation, federation, open_to_others
+from flwr.cli.build import build_fab_from_files
+from flwr.common.serde import fab_to_proto
+from flwr.proto.control_pb2 import ListRunsRequest, StartRunRequest
+from flwr.supercore.control import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.protobuf.client import ProtobufRequestContext
+from flwr.superlink.main import create_app as create_superlink
+from flwr.supernode.main import create_app as create_supernode
+from strangers import listening, stranger
+
+from fedcluster.errors import InputError
+from fedcluster_app.coordinator.folder import ADDRESS, create
+from fedcluster_app.transports.flower import _programs as programs
+from fedcluster_app.transports.flower import coordinator
+
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.network,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
+    pytest.mark.skipif(
+        not hasattr(os, "geteuid") or os.geteuid() != 0,
+        reason="only root can play another user: run it as root, in a container for example",
+    ),
+]
+
+RNG = np.random.default_rng(0)
+ROWS = {name: RNG.normal(size=(40, 2)) for name in ("north", "south")}
+
+FOR_ALL = {"/health", "/docs", "/docs/oauth2-redirect", "/openapi.json"}
+"""What anybody may ask: whether a program is there, and how Flower's interface looks."""
+
+CODE = """
+import pathlib
+from flwr.clientapp import ClientApp
+from flwr.serverapp import ServerApp
+
+pathlib.Path({out!r}).write_text("loaded")
+server, client = ServerApp(), ClientApp()
+
+
+@server.main()
+def main(grid, context):
+    pathlib.Path({out!r}).write_text("run")
+"""
+
+
+@pytest.fixture(scope="module")
+def folder() -> Iterator[Path]:
+    """A folder that all may enter: what is in it must protect itself."""
+    path = Path(tempfile.mkdtemp(prefix="fedcluster-door-", dir="/tmp"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+@pytest.fixture(scope="module")
+def running(folder: Path) -> Iterator[RunningFederation]:
+    """A federation in the middle of a run: a site is asked, and does not answer."""
+    before = os.umask(0)
+    try:
+        with federation(folder, ROWS) as running:
+            os.umask(before)
+            run = running.run("fit", "-k", 2, "--quorum", 1, "--out", folder / "out")
+            running.wait_for_exchange(1)
+            with running.held("south"):
+                time.sleep(5)
+                yield running
+            run.end()
+    finally:
+        os.umask(before)
+
+
+def ports(running: RunningFederation) -> dict[int, Any]:
+    """The ports of the federation, and the app of Flower behind each; not that for operators."""
+    places = [where for _, where in listening(running.pids())]
+    found = {int(where.rpartition(":")[2]): create_supernode() for where in places}
+    del found[port_for_operators(running)]
+    return found | {running.federation.port: create_superlink()}
+
+
+def port_for_operators(running: RunningFederation) -> int:
+    address = json.loads((running.folder / ADDRESS).read_text())["address"]
+    return int(address.rpartition(":")[2])
+
+
+def evil(out: Path) -> bytes:
+    """An app that leaves a mark where its code is run."""
+    about = coordinator.APP.read_text().replace("fedcluster:none", "mine:server", 1)
+    about = about.replace("fedcluster:none", "mine:client")
+    files = {"pyproject.toml": about.encode(), "mine.py": CODE.format(out=str(out)).encode()}
+    fab, _ = build_fab_from_files(files)
+    fab_message = fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {}))
+    return StartRunRequest(fab=fab_message).SerializeToString()
+
+
+def flower_headers() -> dict[str, str]:
+    """By which Flower's programs tell their version to each other."""
+    request, nothing = httpx.Request("POST", "http://localhost"), ListRunsRequest()
+    own = RuntimeVersionHttpInterceptor(component_name="flwr")
+    context = ProtobufRequestContext("", nothing, request)
+    own.intercept(context, lambda _: httpx.Response(200))
+    return {name: value for name, value in request.headers.items() if "flwr" in name}
+
+
+def routes(app: Any) -> list[str]:
+    """The paths that an app of Flower serves, and two that it does not."""
+    found: list[Any] = [context.route for context in iter_route_contexts(app.routes)]
+    return sorted({route.path for route in found} | {"/", "/x"})
+
+
+def test_the_ports_of_a_federation_are_known(running: RunningFederation) -> None:
+    """Two of the coordinator, one as its address says; one of each site, on this machine only."""
+    found = listening(running.pids())
+    assert {kind for kind, _ in found} == {"tcp"}
+    assert ("tcp", f"here:{running.federation.port}") in found
+    assert ("tcp", f"here:{port_for_operators(running)}") in found
+    assert len(found) == 2 + len(ROWS)
+    assert all(where.startswith("here:") for _, where in found)
+
+
+def test_another_user_is_refused_at_every_port(running: RunningFederation, folder: Path) -> None:
+    """At every path of Flower's, in every way: with the right headers and a run that would do."""
+    body, headers = evil(folder / "mark"), flower_headers()
+    assert headers
+    asked = [
+        (port, method, path, content)
+        for port, app in ports(running).items()
+        for path in routes(app)
+        for method, content in (("POST", b""), ("POST", body), ("GET", b""))
+    ]
+    assert len(asked) > 200
+    answers = stranger(asked, headers=headers)["asked"]
+    let_in = {
+        (port == running.federation.port, path)
+        for (port, _, path, _), status in zip(asked, answers, strict=True)
+        if not (isinstance(status, int) and 400 <= status < 500)
+    }
+    assert let_in <= {(False, path) for path in FOR_ALL} | {(True, "/health")}
+    at_coordinator = {
+        status
+        for (port, _, path, _), status in zip(asked, answers, strict=True)
+        if port == running.federation.port and not path.startswith(("/v1/fleet/", "/health"))
+    }
+    assert at_coordinator == {403}
+    assert not (folder / "mark").exists()
+
+
+def test_another_user_is_no_operator(running: RunningFederation) -> None:
+    """He learns that the coordinator is there, and what its metrics say."""
+    port, body = port_for_operators(running), json.dumps({"job": "fit"}).encode()
+    [run] = (path.name for path in (running.folder / "runs").iterdir())
+    asked = [
+        (port, method, path, content)
+        for method, content in (("GET", b""), ("POST", body), ("POST", b""))
+        for path in (
+            *("/", "/runs", "/sites", f"/runs/{run}", f"/runs/{run}/result/model.json"),
+            *(f"/runs/{run}/{verb}" for verb in ("cancel", "resume", "forget")),
+        )
+    ]
+    for token in ("", "guess"):
+        answers = stranger(asked, headers={"Authorization": f"Bearer {token}"})["asked"]
+        assert set(answers) <= {401, 404, 405}, answers
+        assert answers.count(401) == 12
+    assert stranger([(port, "GET", "/health", b"")], headers={})["asked"] == [200]
+
+
+def test_another_user_reads_and_writes_no_file(running: RunningFederation) -> None:
+    paths = [running.folder, *running.folder.rglob("*")]
+    assert len(paths) > 30
+    found = stranger(paths=paths)
+    assert found["readable"] == found["writable"] == []
+
+
+def test_what_is_written_while_it_runs_is_for_its_owner_only(running: RunningFederation) -> None:
+    """Whatever the umask; the test's own files aside."""
+    open_ones = open_to_others(running.folder)
+    assert {path.name for path in open_ones} <= {"rows.csv", "site.toml"}, open_ones
+
+
+def test_no_process_shows_a_secret(running: RunningFederation) -> None:
+    """What it was started with is there for all to read; its environment and memory are not."""
+    pids = running.pids()
+    secrets = [path.read_text() for path in running.folder.rglob("secret")]
+    secrets += [(running.folder / "operator.token").read_text().strip()]
+    assert len(secrets) == 1 + len(ROWS)
+    found = stranger(pids=pids)
+    assert found["inside"] == []
+    shown = "\n".join(found["cmdlines"])
+    assert "transports.flower._app" in shown
+    assert "--token" not in shown
+    assert not [secret for secret in secrets if secret in shown]
+
+
+def carried_out(carrier: coordinator.FlowerCarrier) -> None:
+    with suppress(InputError):  # its program has ended
+        coordinator.run_jobs(carrier, bool)
+
+
+def test_not_even_the_coordinator_runs_the_code_of_an_app(folder: Path) -> None:
+    """Who knows the secret can start a run, but what it does stands in the federation's folder."""
+    own = create(folder / "own", ["a"], f"127.0.0.1:{programs.free_port()}", insecure=True)
+    request = StartRunRequest.FromString(evil(folder / "mark"))
+    with coordinator.serve(own) as carrier:
+        assert list(own.folder.rglob("secret")) == []
+        Thread(target=carried_out, args=[carrier], daemon=True).start()
+        control = programs.client(ControlHttpClient, carrier.access, 1)
+        run = control.StartRun(request).run_id
+        end = time.monotonic() + 120
+        while time.monotonic() < end:
+            status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+            if status.status == "finished":
+                break
+            time.sleep(0.2)
+        control.close()
+    assert status.details == "the run has no job in the federation's folder"
+    assert not (folder / "mark").exists()

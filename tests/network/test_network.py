@@ -1,0 +1,277 @@
+"""A real federation: a SuperLink and four SuperNodes on this machine, over TLS, with keys."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from federations import (
+    RunningFederation,
+    federation,
+    in_one_process,
+    labelled,
+    lloyd_of,
+    open_to_others,
+    read_json,
+)
+from test_federation import invoke
+
+from fedcluster.core import Column, Data
+from fedcluster.jobs import Fit, fit_of
+from fedcluster.model import Model
+from fedcluster.model.assignment import Assignment
+from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster_app.coordinator.folder import create
+from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.logs import answers_of
+from fedcluster_app.trust.audit_log import read_log
+
+pytestmark = [
+    pytest.mark.network,
+    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
+]
+
+RNG = np.random.default_rng(0)
+ROWS = {
+    name: RNG.normal(size=(n, 2)) * 2 + RNG.integers(0, 4, (n, 1)) * [3.0, 5.0]
+    for name, n in {"north": 60, "south": 80, "west": 70, "east": 50}.items()
+}
+
+# A site that does not answer within a third of it is asked again, and answers twice.
+WAIT = ["--set", "run.deadline=900"]
+
+
+def done(*arguments: object) -> str:
+    """What a command says that starts no other program, in this process and without any umask."""
+    before = os.umask(0)
+    try:
+        status, said = invoke(*arguments)
+    finally:
+        left = os.umask(before)
+    assert (status, left) == (0, 0), said
+    return said
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederation]:
+    with federation(tmp_path_factory.mktemp("network"), ROWS) as running:
+        yield running
+
+
+def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: Path) -> None:
+    """Rows are prepared, as they are by default."""
+    run = running.run("fit", "-k", 3, "--algorithm", "kfed", *WAIT, "--out", tmp_path / "out")
+    assert run.wait() == 0, run.said()
+    check(
+        running,
+        tmp_path / "out",
+        fit_of(3, algorithm="kfed", prepare=PreprocessingSpec(missing="mean")),
+    )
+    assert "Prepared: x and y with mean 0 and variance 1." in run.said()
+    assert (
+        "The model is at east, north, south, west; each labels its own rows by it from now on, "
+        in run.said()
+    )
+    shown = {path.name for path in running.site("north").iterdir() if path.name[0] != "."}
+    assert shown == {"site.toml", "README.md", "logs", "results", "state", "rows.csv"}
+    kept = {path.name for path in (running.site("north") / "state").iterdir()}
+    assert {"files.md", "key", "site.db", "site.groups", "flower"} <= kept
+    for name in ROWS:
+        answers = answers_of(read_log(running.site(name) / "logs/audit.jsonl"))
+        assert [answer["task"].split("(")[0] for answer in answers] == [
+            *("describe", "SiteSize", "Missing", "Squares", "KFed", "Inertia", "none")
+        ]
+
+
+@pytest.mark.thorough
+def test_clusters_are_compared_with_the_labels_of_the_sites(
+    running: RunningFederation, tmp_path: Path
+) -> None:
+    """And with those of another model, as of the same site files on one machine."""
+    file, second = tmp_path / "model.json", tmp_path / "other.json"
+    other = ["--beside", second]
+    Model(np.array([[0.0, 1.0], [9.0, 14.0]]), np.ones(2), ("x", "y")).save(file)
+    Model(np.array([[0.0], [7.0], [9.0]]), np.ones(3), ("x",)).save(second)
+    run = running.run("evaluate", file, *other, "--labels", *WAIT, "--out", tmp_path / "scores")
+    assert run.wait() == 0, run.said()
+    tomls = [running.site(name) / "site.toml" for name in ROWS]
+    found = read_json(tmp_path / "scores" / "scores.json")
+    said = done("evaluate", file, *tomls, *other, "--json")
+    for part in ("scores", "beside"):
+        assert found[part] == json.loads(said[said.index("{") :])[part]
+    assert np.sum(found["beside"]["rows"]) > 0
+    assert found["classes"] == ["left", "right"]
+    assert 0 < found["scores"]["ari"] <= 1
+
+
+@pytest.mark.thorough
+def test_a_permit_with_the_usual_steps_covers_other_fits(
+    running: RunningFederation, tmp_path: Path
+) -> None:
+    """A mixture, and k-means without outliers."""
+    terms = ["--purpose", "Groups", "--columns", "x,y", "--rounds", 200, "--end", "2090-12-31"]
+    done("federation", "permit", running.folder, "usual", *terms)
+    permit = running.folder / "permits" / "usual.toml"
+    for name in ROWS:
+        done("site", "permit", running.site(name) / "site.toml", permit, "--accept")
+    asked: list[tuple[list[object], dict[str, Any]]] = [
+        (["--model", "mixture", "--set", "fit.n_init=2"], {"model": "mixture", "n_init": 2}),
+        (["--trim", 0.1], {"trim": 0.1}),
+    ]
+    for i, (options, job) in enumerate(asked):
+        how = [*options, "--set", "fit.max_iter=2", "--scale", "none", "--permit", "usual"]
+        run = running.run("fit", "-k", 2, *how, *WAIT, "--out", tmp_path / f"out{i}")
+        assert run.wait() == 0, run.said()
+        check(running, tmp_path / f"out{i}", fit_of(2, max_iter=2, **job))
+
+
+def check(
+    running: RunningFederation,
+    out: Path,
+    job: Fit,
+    silent: Callable[[str, int], bool] | None = None,
+) -> None:
+    """Centres, history and the labels at the sites are the same bits as in this process."""
+    preprocessor, expected = in_one_process(job, ROWS, silent)
+    model = Model.load(out / "model.json")
+    assert model.preprocessor == preprocessor
+    assert model.centers.tobytes() == expected.state.centers.tobytes()
+    assert model.inertia == expected.state.inertia
+    told = read_json(out / "history.json")
+    history = told["history"]
+    for site in told["sites"]:
+        sent = [done["values_sent"].get(site["name"], 0) for done in told["communication_rounds"]]
+        assert sum(sent) == site["values_sent"]
+    assert [(done["shift"], done["missing"], done["values_sent"]) for done in history] == [
+        (None if np.isnan(done.shift) else done.shift, list(done.missing), done.values_sent)
+        for done in expected.history
+    ]
+    for name, X in ROWS.items():
+        assert labelled(running.site(name)).endswith("results")
+        written = np.loadtxt(
+            running.site(name) / "results" / "labels.csv", delimiter=",", skiprows=1
+        )
+        rows = Data(X, columns=(Column("x"), Column("y")))
+        rows = rows if preprocessor is None else preprocessor.apply(rows)
+        labels = Assignment(expected.state, expected.algorithm).labels(rows.X)
+        assert (written[:, 1] == labels).all()
+
+
+def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_path: Path) -> None:
+    """The run goes on with three, and with the fourth again when it is there."""
+    steps = [*lloyd_of(8), "--scale", "none"]
+    terms, out = ["--quorum", 3, *WAIT], tmp_path / "out"
+    run = running.run("fit", "-k", 4, *steps, *terms, "--out", out)
+    running.wait_for_exchange(2)
+    running.sites["west"].kill()
+    running.wait_for_exchange(3, without="west")
+    with running.held("east"):
+        running.join("west")
+    assert run.wait() == 0, run.said()
+    missing = running.missing()
+    assert all(set(names) <= {"west"} for names in missing)
+    job = fit_of(4, algorithm="lloyd", init="summaries", tol=0, max_iter=8)
+    check(running, out, job, lambda site, r: site in missing[r])
+
+
+@pytest.mark.thorough
+def test_a_site_that_loses_its_connection_connects_again(running: RunningFederation) -> None:
+    running.end_supernode("south")
+    running.sites["south"].wait_for("connected; Ctrl-C", times=2)
+    assert "site south: connecting again, as Flower's program has ended" in (
+        running.sites["south"].said()
+    )
+
+
+@pytest.mark.thorough
+def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_path: Path) -> None:
+    """The run ends with one clear error; resumed, it ends with the same bits."""
+    steps = [*lloyd_of(2), "--scale", "none"]
+    run = running.run("fit", "-k", 4, *steps, "--seed", 7, *WAIT, "--out", tmp_path / "out")
+    running.wait_for_exchange(2)
+    running.coordinator.kill()
+    assert run.wait() == 2
+    [line] = [line for line in run.said().splitlines() if line.startswith("error:")]
+    assert "has gone" in line
+    assert not (tmp_path / "out").exists()
+    name = line.split()[-1]
+    before = running.communication_rounds()
+    assert len(before) >= 2
+    running.start()
+    kept = {path: path.stat().st_mtime_ns for path in before}
+    again = running.run("resume", name)
+    assert again.wait() == 0, again.said()
+    assert kept == {path: path.stat().st_mtime_ns for path in before}  # not asked again
+    job = fit_of(4, algorithm="lloyd", init="summaries", tol=0, max_iter=2, seed=7)
+    check(running, tmp_path / "out", job)
+
+
+@pytest.mark.thorough
+def test_strangers_are_refused(running: RunningFederation, tmp_path: Path) -> None:
+    """An unregistered key, an authority that vouches for another, and no encryption at all."""
+    other = create(tmp_path / "other", ["north"], running.federation.address, insecure=False)
+    stranger = other.file("sites", "north")
+    shutil.copy(running.site("north") / "rows.csv", stranger)
+    SiteFile.load(stranger / "site.toml").confirm()
+    unknown, deceived, plain = (tmp_path / name for name in ("unknown", "deceived", "plain"))
+    for folder in (unknown, deceived, plain):
+        shutil.copytree(stranger, folder)
+    shutil.copy(running.site("north") / "state/ca.crt", unknown / "state")
+    toml = (plain / "site.toml").read_text()
+    (plain / "site.toml").write_text(toml.replace("[federation]", "[federation]\ninsecure = true"))
+    refused = {
+        folder.name: running.command("site", "start", folder / "site.toml", name=folder.name)
+        for folder in (unknown, deceived, plain)
+    }
+    for name, reason in {
+        "unknown": "the coordinator does not know this site's key",
+        "deceived": "the coordinator's certificate is not vouched for",
+        "plain": "the coordinator wants an encrypted connection",
+    }.items():
+        assert refused[name].wait() == 2, name
+        assert reason in refused[name].said()
+    assert done("federation", "show", running.folder).count(" connected") == len(ROWS)
+
+
+def test_what_either_end_writes_is_for_its_owner_only(
+    running: RunningFederation, tmp_path: Path
+) -> None:
+    """Without any umask; after all that the tests above have done."""
+    word, toml = tmp_path / "word", running.site("north") / "site.toml"
+    word.write_text("correct horse")
+    word.chmod(0o600)
+    new, copy = tmp_path / "new", tmp_path / "copy"
+    for command in (
+        ("federation", "operator", running.folder, "ada"),
+        ("federation", "backup", running.folder, tmp_path / "file", "--passphrase-file", word),
+        ("federation", "restore", tmp_path / "file", copy, "--passphrase-file", word),
+        ("federation", "new", new, "--sites", "a,b", "--address", "127.0.0.1:9444"),
+        ("federation", "add-site", new, "c"),
+        ("federation", "rotate-key", new, "a"),
+        ("federation", "rotate-key", new, "b", "--revoke"),
+        ("federation", "certificate", new, "--new-authority"),
+        ("federation", "doctor", running.folder),
+        ("federation", "prune", running.folder, "--keep", 0),
+        ("site", "reload", toml),
+        ("site", "log", toml),
+        ("site", "doctor", toml),
+        ("site", "key", new / "sites" / "a" / "site.toml", "--new"),
+    ):
+        done(*command)
+    run = running.run("fit", "-k", 2, "--set", "fit.max_iter=2", *WAIT, "--out", tmp_path / "out")
+    assert run.wait() == 0, run.said()
+    written = (running.folder, new, copy, tmp_path / "file", tmp_path / "out")
+    open_ones = [path for folder in written for path in open_to_others(folder)]
+    assert {path.name for path in open_ones} <= {"rows.csv"}, open_ones
+
+
+def test_nothing_is_left_when_it_is_ended(running: RunningFederation) -> None:
+    running.end()
+    assert running.left_over() == []
