@@ -327,7 +327,7 @@ def test_what_a_site_was_to_label_is_labelled_at_its_next_start(site, monkeypatc
             assert came is not None
     assert models.outcome() == "a model came, and the labels of rows are still to be written"
     said = invoke("site", "log", site.path)
-    assert said.endswith(f"Labels: {models.outcome()}\n")
+    assert f"\nLabels: {models.outcome()}\n" in said
     monkeypatch.setattr(supernode, "take_part", lambda *_: None)
     assert invoke("site", "start", site.path).endswith("Ended. The next start labels the rows.\n")
     with started(site):
