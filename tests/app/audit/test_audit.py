@@ -17,7 +17,7 @@ from fedcluster import __version__
 from fedcluster.algorithms.private import RelativeLloyd
 from fedcluster.core import Data, Sensitivity
 from fedcluster.engines.client import Client
-from fedcluster.jobs import release
+from fedcluster.jobs import _procedure
 from fedcluster.privacy import Groups
 from fedcluster.privacy import groups as grouping
 from fedcluster.privacy._means import SiteTable
@@ -152,7 +152,7 @@ BREAKS: dict[str, tuple[str, list[tuple[Any, str, Any]]]] = {
         "rows as names of columns",
         [(sources, "_check_header", lambda *_: None), (SiteFile, "for_network", lambda s: s)],
     ),
-    "rounding": ("rounded counts undone", [(release, "must_round", lambda _: False)]),
+    "rounding": ("rounded counts undone", [(_procedure, "must_round", lambda _: False)]),
     "records of a person": ("swaps under a budget", [(Client, "bounded", lambda _, data: data)]),
     "a sensitivity": (
         "swaps under a budget",
