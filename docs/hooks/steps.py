@@ -12,7 +12,8 @@ def on_page_markdown(markdown: str, page: Any, **_: object) -> str:
     """Return the text of a page, with the table of steps where it has a place for it."""
     if page.file.src_uri != "what-leaves.md":
         return markdown
-    sys.path.insert(0, str(Path(__file__).parents[2] / "tests"))
+    tests = Path(__file__).parents[2] / "tests"
+    sys.path[:0] = [str(tests / "library" / "algorithms"), str(tests)]
     from test_laws import STEPS  # each with the states that it may be asked about
 
     return markdown.replace("<!-- steps -->", shown(STEPS))
