@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_053,
+    "lines of the library": 26_060,
     "lines of the application": 20_510,
     "modules": 223,
-    "functions": 4302,
+    "functions": 4303,
     "modules that a fit loads": 72,
     "constants": 247,
     "commands": 44,

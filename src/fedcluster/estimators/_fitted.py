@@ -20,6 +20,7 @@ from fedcluster import model as models
 from fedcluster.core import Assigns, Floats, Iteration, Labels, Result
 from fedcluster.core.files import plain
 from fedcluster.errors import InputError, NotInstalledError
+from fedcluster.jobs import choice_of, clustering_of
 from fedcluster.lazy import of_application
 from fedcluster.model.assignment import RowForm
 from fedcluster.model.file import Model, checked_names
@@ -279,8 +280,8 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self._box_ = preprocessor if private else None
 
     def _keep_clusters(self, value: Result | Selection) -> Result:
-        self.selection_: Selection | None = None if isinstance(value, Result) else value
-        result = value if isinstance(value, Result) else value.results[value.n_clusters]
+        self.selection_: Selection | None = choice_of(value)
+        result = clustering_of(value)
         self.state_, self.algorithm_ = result.state, result.algorithm
         self.n_clusters_ = len(result.state.centers) or len(result.state.weights)
         centers, box = result.state.centers, self._box_

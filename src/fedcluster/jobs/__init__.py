@@ -13,6 +13,7 @@ from fedcluster.jobs._kinds import model_of as model_of
 from fedcluster.jobs._kinds import tried as tried
 from fedcluster.jobs._procedure import Job as Job
 from fedcluster.jobs._procedure import JobReport, Procedure, Stage, Watch
+from fedcluster.jobs._procedure import choice_of as choice_of
 from fedcluster.jobs._procedure import clustering_of as clustering_of
 from fedcluster.jobs._procedure import drawn as drawn
 from fedcluster.jobs._procedure import fitted_preprocessing as fitted_preprocessing

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from fedcluster.preprocessing.agreement import Schema
     from fedcluster.preprocessing.fitting import Fitted
     from fedcluster.privacy import PrivacySpent
+    from fedcluster.selection import Selection
 
 release = LazyModule("fedcluster.jobs.release")
 
@@ -374,8 +375,17 @@ def _described(
 
 def clustering_of(value: Any) -> Result:
     """Return the clustering that a fit found, or chose."""
-    result: Result = value.results[value.n_clusters] if hasattr(value, "results") else value
+    choice = choice_of(value)
+    result: Result = value if choice is None else choice.results[choice.n_clusters]
     return result
+
+
+def choice_of(value: Any) -> Selection | None:
+    """Return the choice of the number of clusters that a job made; None if it made none.
+
+    A choice is known by what it holds, as a fit with a stated number loads no choices.
+    """
+    return value if hasattr(value, "results") else None
 
 
 def drawn(seed: int | RandomState) -> int:

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedcluster.core import Floats, Result, SiteInfo
+from fedcluster.jobs._procedure import choice_of
 from fedcluster.model.profiles import NumberProfile, Profiles, TextProfile, is_zero_or_one
 from fedcluster.model.stability import Crossing, Stability
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
@@ -271,9 +272,9 @@ def _of_value(value: Any, report: Any, n: float) -> Any:
     """Return the result of a job as it may be published."""
     if isinstance(value, Result):
         return _of_result(value, report, n)
-    if hasattr(value, "results"):
-        results = {k: _of_result(each, report, n) for k, each in value.results.items()}
-        return replace(value, results=results, table=_numbers(dict(value.table), n))
+    if (choice := choice_of(value)) is not None:
+        results = {k: _of_result(each, report, n) for k, each in choice.results.items()}
+        return replace(choice, results=results, table=_numbers(dict(choice.table), n))
     if isinstance(value, Profiles):
         return of_profiles(value)
     return _numbers(value, n) if isinstance(value, Mapping) else value

@@ -251,8 +251,7 @@ class FittedSites:
     @property
     def selection(self) -> Selection | None:
         """The choice of the number of clusters; None if it was given."""
-        value = self.report.outcome.value
-        return value if hasattr(value, "says") else None
+        return jobs.choice_of(self.report.outcome.value)
 
     @property
     def warnings(self) -> list[str]:
