@@ -22,6 +22,7 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -367,8 +368,14 @@ def tests_of(file: str) -> list[str]:
     """Return the tests of a file, by its path in the package."""
     entry = max((key for key in TESTS if file.startswith(key)), key=len, default="")
     names = f"{TESTS[entry]} {EVERYWHERE}" if entry else ""
-    found = {path.stem: path for path in (ROOT / "tests").rglob("test_*.py")}
-    return [found[f"test_{name}"].relative_to(ROOT).as_posix() for name in names.split()]
+    return [_test_files(ROOT)[f"test_{name}"] for name in names.split()]
+
+
+@cache
+def _test_files(root: Path) -> dict[str, str]:
+    """Return the files of tests by their names, wherever they stand."""
+    found = (root / "tests").rglob("test_*.py")
+    return {path.stem: path.relative_to(root).as_posix() for path in found}
 
 
 def sample(sources: dict[str, bytes], n: int, seed: int) -> list[tuple[str, Mutation]]:

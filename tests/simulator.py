@@ -94,8 +94,7 @@ class Site:
 
     def start(self) -> None:
         """Start the program, as on a machine that was switched on."""
-        for each in ("results",):
-            (self.folder / each).mkdir(parents=True, exist_ok=True)
+        (self.folder / "results").mkdir(parents=True, exist_ok=True)
         state = self.state
         if not state.is_there:
             state.create()

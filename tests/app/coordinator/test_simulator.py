@@ -141,7 +141,7 @@ def with_questions_that_are_forgotten(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Ledger, "__init__", lambda ledger, state=None: real(ledger))
 
 
-def with_models_that_are_stored_later(patch: pytest.MonkeyPatch) -> None:
+def with_models_that_are_not_stored(patch: pytest.MonkeyPatch) -> None:
     """A site that was killed after it acknowledged a model had none."""
 
     def receive(models: ReceivedModels, model: Any, rows: str) -> None:
@@ -195,7 +195,7 @@ BREAKS = [
     with_replies_that_are_not_logged,
     with_replies_that_are_logged_late,
     with_questions_that_are_forgotten,
-    with_models_that_are_stored_later,
+    with_models_that_are_not_stored,
     with_files_that_are_written_in_place,
     with_a_state_that_is_created_in_place,
     with_a_run_that_is_not_recorded,
