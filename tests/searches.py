@@ -11,7 +11,7 @@ from fedcluster.recipes._seeds import SeedEffort
 from fedcluster.selection._mixtures import Effort
 
 FEW: dict[str, dict[str, Any]] = {
-    "recipes.fit": {"N_SEEDS": 3, "N_MORE": 4, "N_MOST": 6, "MANY": {2: 4, 4: 2}},
+    "recipes.fit": {"N_SEEDS": 3, "N_MORE": 4, "N_FINE": 4, "N_MOST": 6, "MANY": {2: 4, 4: 2}},
     "recipes._seeds": {
         "SEED_EFFORT": SeedEffort(restarts=6, children=8, patience=4, fuzzy_restarts=6),
     },

@@ -28,19 +28,19 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_060,
+    "lines of the library": 26_066,
     "lines of the application": 20_510,
     "modules": 223,
     "functions": 4303,
     "modules that a fit loads": 72,
-    "constants": 247,
+    "constants": 249,
     "commands": 44,
     "options": 227,
     "options of fit": 25,
     "refused combinations": 49,
-    "words of the pages": 38_888,
+    "words of the pages": 38_906,
     "pages": 28,
-    "lines of tests": 64_174,
+    "lines of tests": 64_193,
     "lines of tests of refusals and pairs": 2_698,
 }
 

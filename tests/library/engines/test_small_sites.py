@@ -539,3 +539,22 @@ def test_clusters_that_only_tiny_sites_hold_are_found(
     found = model.fit(X, sites=np.repeat(np.arange(len(sizes)), sizes)).inertia_
     dealt = model.fit(X, sites=rng.integers(6, size=len(X))).inertia_
     assert found <= 1.001 * dealt
+
+
+@pytest.mark.parametrize("draw", [(77, 4), (79, 75)], ids=str)
+def test_clusters_that_overlap_and_only_tiny_sites_hold_are_found(draw: tuple[int, int]) -> None:
+    """Two draws whose best start lies behind others among coarse sums."""
+    rng = np.random.default_rng(draw)
+    centers = rng.uniform(-10, 10, (1, 3))
+    while len(centers) < 15:
+        place = rng.uniform(-10, 10, 3)
+        if np.linalg.norm(centers - place, axis=1).min() > 3:
+            centers = np.vstack([centers, place])
+    large = np.repeat(centers[:10], 1000, 0) + 1.2 * rng.normal(size=(10_000, 3))
+    tiny = np.repeat(centers[10:], 100, 0) + 1.2 * rng.normal(size=(500, 3))
+    X = np.concatenate([large, rng.permutation(tiny)])
+    model = FederatedKMeans(15, random_state=draw[1])
+    sites = np.repeat(np.arange(101), [10_000, *[5] * 100])
+    found = model.fit(X, sites=sites).inertia_
+    dealt = model.fit(X, sites=np.random.default_rng(0).integers(6, size=len(X))).inertia_
+    assert found <= 1.001 * dealt
