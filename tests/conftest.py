@@ -174,6 +174,12 @@ def _pictures_keep_their_style() -> Iterator[None]:
     assert not changed, f"the style of pictures was left changed: {sorted(changed)}"
 
 
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty folder is the current one."""
+    monkeypatch.chdir(tmp_path)
+
+
 @pytest.fixture(scope="module")
 def short_searches() -> Iterator[None]:
     """All searches have few runs in `make test`: for modules that are not about what they find."""

@@ -21,7 +21,7 @@ from federations import (
     open_to_others,
     read_json,
 )
-from test_federation import invoke
+from typed import invoke
 
 from fedcluster.core import Column, Data
 from fedcluster.jobs import Fit, fit_of

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_federation import invoke
+from typed import invoke
 
 from benchmarks.audit import kinds
 from fedcluster import __version__

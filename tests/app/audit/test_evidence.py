@@ -8,8 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_permits_cli import invoke
 from test_protection import hold
+from typed import invoke
 
 from fedcluster import Data
 from fedcluster.core import Column

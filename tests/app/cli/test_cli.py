@@ -18,13 +18,13 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 import typer
+from typed import everything, fails, run
 from typer.testing import CliRunner
 
 import fedcluster
 from fedcluster import FederatedKMeans
 from fedcluster.core import Limit
 from fedcluster.errors import SiteError
-from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS
 from fedcluster.privacy import MinClusterSize, MinRows
@@ -37,16 +37,9 @@ from fedcluster_app.report import tables as report
 from fedcluster_app.report.tables import cluster_table
 from fedcluster_app.tables.outputs import write_labels
 
-pytestmark = pytest.mark.usefixtures("short_searches")
+pytestmark = pytest.mark.usefixtures("here", "short_searches")
 
 HELD_BACK = "no site sent anything"
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    """An empty folder, and kernels of which it need not be said that they are compiled first."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(announcer, "has_spoken", True)
 
 
 @pytest.fixture(scope="module")
@@ -73,31 +66,6 @@ def files(rows):
     write("north.csv", x=rows["north"][:, 0], y=rows["north"][:, 1])
     write("south.csv", y=rows["south"][:, 1], x=rows["south"][:, 0])
     return ["north.csv", "south.csv"]
-
-
-def run(*arguments):
-    """Run a command; it must not fail unexpectedly."""
-    ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if ran.exception and not isinstance(ran.exception, SystemExit):
-        raise ran.exception
-    return ran
-
-
-def fails(*arguments):
-    """The line that a command of bad input leaves on stderr, and nothing else anywhere."""
-    before = everything()
-    ran = run(*arguments)
-    assert (ran.exit_code, ran.stdout) == (2, "")
-    assert everything() == before
-    [line] = ran.stderr.splitlines()
-    assert line.startswith("error: ")
-    return line.removeprefix("error: ")
-
-
-def everything():
-    return {
-        path.as_posix(): path.read_bytes() if path.is_file() else None for path in Path().rglob("*")
-    }
 
 
 def labels(site, out="out"):

@@ -12,7 +12,6 @@ import pytest
 from sklearn import metrics as sk
 from typer.testing import CliRunner
 
-from fedcluster.kernels.runtime import announcer
 from fedcluster.metrics import METRICS
 from fedcluster.model import Model
 from fedcluster_app.cli import app
@@ -39,7 +38,6 @@ def rows() -> pd.DataFrame:
 def model(rows: pd.DataFrame, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
     """The sites' files and a model of three clusters, here."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(announcer, "has_spoken", True)
     for site, own in rows.groupby("site"):
         own.drop(columns="site").to_csv(f"{site}.csv", index=False)
     rows.sample(frac=1, random_state=1).to_csv("all.csv", index=False)

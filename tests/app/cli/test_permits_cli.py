@@ -12,14 +12,13 @@ import pytest
 from grids import KNOWN, process_grid
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
+from typed import invoke
 
 from fedcluster.engines import wire
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Evaluate, Fit, SelectK, fit_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster_app.cli import app
 from fedcluster_app.coordinator.folder import Federation, create
 from fedcluster_app.coordinator.run_job import run_job
 from fedcluster_app.coordinator.runs import Run, content_of, how_to_go_on
@@ -38,11 +37,6 @@ RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(2, 60, 2)) + 6 * RNG.integers(0, 3, (2, 60, 1))
 TERMS = {"--purpose": "Groups of patients", "--rounds": 40, "--end": "2090-12-31"}
 PREPARED = PreprocessingSpec(missing="mean")
-
-
-def invoke(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    return result.exit_code, result.output
 
 
 @pytest.fixture

@@ -11,27 +11,18 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.cluster import KMeans
-from typer.testing import CliRunner
+from typed import fails, run
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
 from fedcluster.errors import InputError
 from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles
-from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.options.choices import MISSING, SCALES
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster_app.cli import app
 from fedcluster_app.cli._options import Scaling
 
-pytestmark = pytest.mark.usefixtures("short_searches")
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    """An empty folder, and kernels of which it need not be said that they are compiled first."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(announcer, "has_spoken", True)
+pytestmark = pytest.mark.usefixtures("here", "short_searches")
 
 
 @pytest.fixture(scope="module")
@@ -60,24 +51,6 @@ def files(tables):
     for clinic, frame in tables.items():
         frame.to_csv(f"{clinic}.csv", index=False)
     return [f"{clinic}.csv" for clinic in tables]
-
-
-def run(*arguments):
-    """Run a command; it must not fail unexpectedly."""
-    ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if ran.exception and not isinstance(ran.exception, SystemExit):
-        raise ran.exception
-    return ran
-
-
-def fails(*arguments):
-    """The line that a command of bad input leaves, and no file."""
-    before = sorted(map(str, Path().rglob("*")))
-    ran = run(*arguments)
-    assert (ran.exit_code, ran.stdout) == (2, "")
-    assert sorted(map(str, Path().rglob("*"))) == before
-    [line] = ran.stderr.splitlines()
-    return line.removeprefix("error: ")
 
 
 def test_three_files_as_they_are_take_one_command(files, tables):

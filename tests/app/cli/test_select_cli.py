@@ -8,23 +8,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 import pytest
-from typer.testing import CliRunner
+from typed import run
 
 from fedcluster import FederatedKMeans, select_k
-from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.options.choices import AVERAGINGS, RULES
 from fedcluster.recipes.specifications import SelectK
-from fedcluster_app.cli import app
 
-pytestmark = pytest.mark.usefixtures("short_searches")
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    """An empty folder, and kernels of which it need not be said that they are compiled first."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(announcer, "has_spoken", True)
+pytestmark = pytest.mark.usefixtures("here", "short_searches")
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +38,6 @@ def files(rows):
 
 RAW = ("--scale", "none")
 """The rows as they are, to compare with what Python finds of them."""
-
-
-def run(*arguments):
-    """Run a command; it must not fail unexpectedly."""
-    ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if ran.exception and not isinstance(ran.exception, SystemExit):
-        raise ran.exception
-    return ran
 
 
 def test_the_verdict_is_that_of_select_k(rows, files):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_cli import fails, run
+from typed import fails, run
 
 from fedcluster.texts import setting
 from fedcluster_app.cli._study import settings_in

@@ -14,9 +14,8 @@ import pandas as pd
 import pytest
 import typer
 from rich.console import Console
-from typer.testing import CliRunner
+from typed import run
 
-from fedcluster.kernels.runtime import announcer
 from fedcluster.texts import Table
 from fedcluster_app.cli import _screen, app
 from fedcluster_app.cli._screen import broken, write_line, write_table
@@ -35,13 +34,6 @@ def commands(command: Any, names: tuple[str, ...] = ()) -> Iterator[tuple[str, .
 
 
 EVERY = list(commands(PROGRAM))
-
-
-def run(*arguments: object) -> Any:
-    ran = CliRunner().invoke(app, [str(each) for each in arguments])
-    if ran.exception and not isinstance(ran.exception, SystemExit):
-        raise ran.exception
-    return ran
 
 
 def help_of(names: tuple[str, ...]) -> str:
@@ -118,7 +110,6 @@ def test_messages_and_tables_have_the_same_words_at_every_width(
 ) -> None:
     """Nothing is cut off, and nothing but a path is longer than a line."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(announcer, "has_spoken", True)
     rng = np.random.default_rng(0)
     for site in ("north", "south"):
         X = rng.normal(size=(30, 2)) + np.repeat([[0, 0], [9, 0], [0, 9]], 10, axis=0)

@@ -16,7 +16,7 @@ from types import SimpleNamespace
 import pyrage
 import pytest
 from operated import operated
-from test_federation import invoke
+from typed import invoke
 
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator.backup import back_up, restore

@@ -33,6 +33,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 from grids import KNOWN, process_grid
+from typed import invoke
 from typer.testing import CliRunner
 
 from fedcluster.core.files import plain
@@ -69,11 +70,6 @@ pytestmark = pytest.mark.usefixtures("short_searches")
 SITES = ["north", "south"]
 RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(40, 2)) + 5 * RNG.integers(0, 3, (40, 1)) for name in SITES}
-
-
-def invoke(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    return result.exit_code, result.output
 
 
 def with_limits(folder: Path, smallest: int = 2) -> None:

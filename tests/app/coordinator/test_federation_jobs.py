@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from test_federation import SITES, content, engine, invoke, site_tomls, with_limits
+from test_federation import SITES, content, engine, site_tomls, with_limits
+from typed import invoke
 
 from fedcluster.engines.client import Client
 from fedcluster.errors import HeldBackError, InputError, SiteError
 from fedcluster.jobs import Evaluate, SelectK, fit_of
-from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster_app.coordinator.folder import create
@@ -31,7 +31,6 @@ GROUPS = {"a": (30, 20), "b": (45, 27), "c": (65, 24)}
 @pytest.fixture
 def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A federation whose sites have two columns of three groups of rows, and their labels."""
-    monkeypatch.setattr(announcer, "has_spoken", True)
     create(tmp_path / "trial", SITES, "cluster.example.org:8443", insecure=False)
     rng = np.random.default_rng(0)
     for name, seen in zip(SITES, ("ab", "bc"), strict=True):

@@ -16,7 +16,7 @@ import pytest
 from cryptography import x509
 from operated import Client, Operated, operated
 from prometheus_client.parser import text_string_to_metric_families
-from test_federation import invoke
+from typed import invoke
 
 from fedcluster_app.coordinator import runs as queues
 from fedcluster_app.coordinator.folder import Federation, create

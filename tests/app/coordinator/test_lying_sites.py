@@ -16,7 +16,6 @@ from grids import KNOWN
 from numpy.testing import assert_array_equal
 from sklearn.datasets import load_iris
 from test_replies import Bend, Postman
-from typer.testing import CliRunner
 
 from benchmarks.lying_sites import LIES, LyingEngine
 from fedcluster import FederatedKMeans, algorithms, metrics
@@ -39,7 +38,6 @@ from fedcluster.preprocessing.moments import Missing, Principal
 from fedcluster.privacy import Groups
 from fedcluster.recipes.robust import Robust, Trimmed, _spread, apart, majority, median
 from fedcluster.rounds import server_update
-from fedcluster_app.cli import app
 from fedcluster_app.coordinator.folder import (
     Federation,
     create,
@@ -58,11 +56,6 @@ pytestmark = pytest.mark.usefixtures("short_searches")
 
 SITES = ("north", "south")
 RNG = np.random.default_rng(19)
-
-
-def invoke(*words: object) -> tuple[int, str]:
-    outcome = CliRunner().invoke(app, [str(word) for word in words])
-    return outcome.exit_code, outcome.output
 
 
 # What a federation states of its sites

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from operated import FIT, Operated, operated
-from test_federation import invoke
+from typed import invoke
 
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator import runs as queues

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from operated import ScriptedCarrier
-from test_federation import invoke
+from typed import invoke
 
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Profile, fit_of

@@ -15,7 +15,7 @@ import pytest
 from federations import labelled
 from numpy.typing import NDArray
 from test_budget import ByHand, ledger, responder
-from typer.testing import CliRunner
+from typed import invoke
 
 from benchmarks.canaries import Understated, lower_bound, mechanism
 from fedcluster import FederatedKMeans, Model
@@ -29,7 +29,6 @@ from fedcluster.jobs import JobReport, execute, fit_of
 from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import Budget
 from fedcluster.recipes.private import AccountedEngine
-from fedcluster_app.cli import app
 from fedcluster_app.coordinator.folder import create
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, site_budget, site_log, site_responder
@@ -277,11 +276,6 @@ def files(tmp_path: Path) -> list[Path]:
         lines = [f"{x!r},{y!r},{'ab'[x > 5]}" for x, y in rows.tolist()]
         path.write_text("\n".join(["age,bmi,side", *lines, ""]))
     return paths
-
-
-def invoke(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    return result.exit_code, result.output
 
 
 BUDGETED = ("--set", "fit.epsilon=2", "--set", "prepare.bounds={age=[0,10],bmi=[0,100]}")

@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_federation import content, invoke
+from test_federation import content
+from typed import invoke
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import State, Task

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
-from test_cli import fails, run
+from typed import fails, run
 
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State, Task
 from fedcluster.algorithms import Lloyd
@@ -30,15 +30,12 @@ from fedcluster_app.tables import table_rows as spool
 from fedcluster_app.tables._files import CsvFile
 from fedcluster_app.tables.table_rows import DiskCache, cached_rows
 
+pytestmark = pytest.mark.usefixtures("here")
+
 ROWS = np.random.default_rng(0).normal(size=(60, 3)).round(3) + np.arange(60)[:, None] % 3 * 9
 FRAME = pd.DataFrame(ROWS, columns=["age", "bmi", "dose"]).assign(
     weight=np.arange(60) % 4, who=[f"p{i // 5}" for i in range(60)], what=["a", "b"] * 30
 )
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def toml(source: str, *lines: str, name: str = "north") -> SiteFile:

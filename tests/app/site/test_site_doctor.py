@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
-from test_federation import invoke
+from typed import invoke
 
 from fedcluster_app.coordinator.certificates import Authority
 from fedcluster_app.site import doctor

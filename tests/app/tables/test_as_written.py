@@ -11,27 +11,19 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_cli import fails, run
+from typed import fails, run
 
 from fedcluster import FederatedKMeans
 from fedcluster.core import Data, RowStream
 from fedcluster.errors import InputError, ReadingNote
 from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles
-from fedcluster.kernels.runtime import announcer
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.tables import table_rows
 
-pytestmark = pytest.mark.usefixtures("short_searches")
+pytestmark = pytest.mark.usefixtures("here", "short_searches")
 
 RAW = ColumnRoles(raw=True)
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    """An empty folder, and kernels of which it need not be said that they are compiled first."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(announcer, "has_spoken", True)
 
 
 def rows(seed: int = 0, n: int = 40) -> pd.DataFrame:

@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_cli import fails, run
+from typed import fails, run
 
 from fedcluster import FederatedKMeans
 from fedcluster.core import Data
@@ -34,6 +34,8 @@ from fedcluster_app.tables import open_rows
 from fedcluster_app.tables import table_rows as spool
 from fedcluster_app.tables._files import CsvFile
 from fedcluster_app.tables.table_rows import cached_rows
+
+pytestmark = pytest.mark.usefixtures("here")
 
 GERMAN = """\
 Größe;Gewicht;Temperatur;Station;Note
@@ -60,11 +62,6 @@ VALUES = np.array(
 RAW = ColumnRoles(raw=True)
 WIDE = pa.decimal256(50, 20)
 MEASURES = ["Größe", "Gewicht", "Temperatur"]
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def write(path: str, text: str) -> str:

@@ -19,12 +19,9 @@ from fedcluster_app.cli._options import ValueOptions
 from fedcluster_app.cli._reading import named_sources, read_sites
 from fedcluster_app.site.file import SiteFile
 
+pytestmark = pytest.mark.usefixtures("here")
+
 RAW = ColumnRoles(raw=True)
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def read(file, table=None, roles=RAW):

@@ -26,12 +26,9 @@ from fedcluster_app.tables import outputs
 from fedcluster_app.tables._files import values_in
 from fedcluster_app.tables.outputs import atomic_folder, check_folder, label_files
 
+pytestmark = pytest.mark.usefixtures("here")
+
 TWO = "x,y\n1,2\n3,4\n"
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def read(text, name="north.csv", columns=None, encoding="utf-8"):

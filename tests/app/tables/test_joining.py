@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet
 import pytest
 from scipy.spatial.distance import cdist
-from test_cli import fails, run
+from typed import fails, run
 
 from fedcluster import kernels
 from fedcluster.core import State
@@ -20,10 +20,7 @@ from fedcluster_app.tables._files import CsvFile
 from fedcluster_app.tables.outputs import harmless, write_joined
 from fedcluster_app.tables.sources import OwnTable
 
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def cells(file, delimiter=","):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import openpyxl
 import pytest
-from test_cli import run
+from typed import run
 
 from fedcluster.core import Data
 from fedcluster.errors import InputError, ReadingNote
@@ -16,12 +16,9 @@ from fedcluster_app.cli._reading import named_sources, read_sites
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.tables.sources import open_source
 
+pytestmark = pytest.mark.usefixtures("here")
+
 RAW = ColumnRoles(raw=True)
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def texts_of(source):

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from test_cli import run
+from typed import run
 
 from fedcluster.errors import InputError
 from fedcluster.frames.rows import FileSource

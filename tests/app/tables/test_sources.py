@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 from outsiders import IsotropicEM
-from test_cli import fails, run
+from typed import fails, run
 
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
 from fedcluster.errors import InputError
@@ -32,16 +32,11 @@ from fedcluster_app.site.file import SiteFile
 from fedcluster_app.tables import open_rows, sources
 from fedcluster_app.tables.sources import Format
 
-pytestmark = pytest.mark.usefixtures("short_searches")
+pytestmark = pytest.mark.usefixtures("here", "short_searches")
 
 NAMES = ["age", "bmi", "dose"]
 ROWS = (np.random.default_rng(0).normal(size=(60, 3)) + np.arange(60)[:, None] % 3 * 9).round(3)
 FRAME = pd.DataFrame(ROWS, columns=NAMES)
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
 
 
 def excel(path: str, frame: pd.DataFrame, blank_lines: int = 0) -> str:

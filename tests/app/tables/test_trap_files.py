@@ -28,15 +28,10 @@ from fedcluster_app.cli import app
 from fedcluster_app.cli._options import FileOptions, Scaling, preparation
 from fedcluster_app.cli._runs import Comparison, compared
 
-pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("short_searches")]
+pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("here", "short_searches")]
 
 TRAPS = {each.name: each for each in traps()}
 CLEAN = clean()
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
 
 
 def looked_at(files: list[str], **options: Any) -> tuple[Comparison, list[str], list[str]]:

@@ -19,7 +19,7 @@ import pyarrow.dataset as ds
 import pytest
 from databases import PASSWORD, Server
 from pyarrow import parquet
-from test_cli import run
+from typed import run
 
 from fedcluster import FederatedKMeans
 from fedcluster.errors import InputError

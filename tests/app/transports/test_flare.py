@@ -29,7 +29,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
-from typer.testing import CliRunner
+from typed import invoke
 
 from fedcluster.core.files import write_json
 from fedcluster.engines.wire import PROTOCOL, pack, unpack
@@ -37,7 +37,6 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import fit_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster_app.cli import app
 from fedcluster_app.coordinator import run_job, runs
 from fedcluster_app.coordinator.folder import CANCEL, Federation, create
 from fedcluster_app.coordinator.lifecycle import expiry_notice
@@ -79,11 +78,6 @@ def trial(provisioned: Path, tmp_path: Path) -> Path:
     subprocess.run(["cp", "-a", str(provisioned), str(folder)], check=True)
     locks.harden(folder / "flare" / "server", "../..")  # its storage is where it is now
     return folder
-
-
-def invoke(*arguments: object) -> tuple[int, str]:
-    result = CliRunner().invoke(app, list(map(str, arguments)))
-    return result.exit_code, result.output
 
 
 # Locks

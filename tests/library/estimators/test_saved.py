@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from test_cli import run
+from typed import run
 
 from fedcluster import (
     FederatedFuzzyCMeans,

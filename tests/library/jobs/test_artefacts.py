@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 from jsonschema import Draft202012Validator
-from test_federation import invoke, site_tomls
+from test_federation import site_tomls
 from test_federation_jobs import over, read, trial  # noqa: F401
+from typed import invoke
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 

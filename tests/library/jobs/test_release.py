@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_cli import run
+from typed import run
 
 from fedcluster.core import Column, Data
 from fedcluster.engines import LocalEngine

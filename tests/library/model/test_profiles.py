@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 from scipy.spatial.distance import cdist
 from scipy.stats import chi2_contingency
-from test_cli import run
+from typed import run
 
 from fedcluster import (
     Client,

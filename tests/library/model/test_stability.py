@@ -13,8 +13,8 @@ import pytest
 from sklearn.datasets import load_wine, make_moons
 from sklearn.preprocessing import scale
 from test_artefacts import validated
-from test_cli import run
 from test_federation_jobs import over, trial  # noqa: F401
+from typed import run
 
 from fedcluster import (
     Client,

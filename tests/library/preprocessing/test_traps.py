@@ -11,14 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.metrics import adjusted_rand_score
-from test_cli import fails, run
+from typed import fails, run
 
 from fedcluster import Client, LocalEngine
 from fedcluster.core import Column, Data
 from fedcluster.errors import InputError
 from fedcluster.frames.columns import NumberSample, SourceSummary
 from fedcluster.jobs import execute, fit_of
-from fedcluster.kernels.runtime import announcer
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec
 from fedcluster.preprocessing.screening import screened, typing_errors
@@ -26,17 +25,10 @@ from fedcluster.preprocessing.units import fitting_units, unit_warnings
 from fedcluster.privacy import Groups
 from fedcluster_app.site.file import SiteFile
 
-pytestmark = pytest.mark.usefixtures("short_searches")
+pytestmark = pytest.mark.usefixtures("here", "short_searches")
 
 HOSPITALS = ("east", "north", "south")
 DATES = "dates; --set dates=age, month, weekday or since makes numbers of them"
-
-
-@pytest.fixture(autouse=True)
-def _here(tmp_path, monkeypatch):
-    """An empty folder, and kernels of which it need not be said that they are compiled first."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(announcer, "has_spoken", True)
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_cli import run
 from test_protection import Chunks, grouped, hold, members, questions
+from typed import run
 
 from benchmarks.audit import kinds
 from fedcluster.core import Column, Data, State, Task

@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 import pytest
 from scipy.sparse import csr_array
-from test_cli import run
 from test_protection import P, patients, questions
+from typed import run
 
 from fedcluster import FederatedKMeans
 from fedcluster.algorithms import FFCM, Lloyd, SiteSummaries

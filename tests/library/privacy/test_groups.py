@@ -12,7 +12,7 @@ import pandas as pd
 import polars as pl
 import pytest
 from sklearn.base import clone
-from test_cli import fails, run
+from typed import fails, run
 
 from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedKMeans, MinRows, select_k
 from fedcluster.core import Column, Limit
