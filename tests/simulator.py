@@ -43,6 +43,7 @@ from fedcluster_app.wire.responder import Responder
 COLUMNS = ("age", "stay")
 DEADLINE = 120.0
 COORDINATOR = "coordinator"
+GROUPS = Groups(3, min_rows=6)
 
 
 class KilledError(BaseException):
@@ -69,13 +70,20 @@ class Faults:
     kills: int = 0
 
 
+def grouped(name: str, rows: np.ndarray) -> Data:
+    """The means of the groups of a site's rows, which each start would form alike."""
+    client = Client(name, Data(rows, columns=tuple(map(Column, COLUMNS))), protection=GROUPS)
+    assert isinstance(client.rows, Data)
+    return client.rows
+
+
 @dataclass
 class Site:
     """A site: its folder, its rows, and its program while it runs."""
 
     name: str
     folder: Path
-    rows: np.ndarray
+    rows: Data
     keys: Mapping[str, Ed25519PrivateKey] | None
     program: Responder | None = None
     said: list[str] = field(default_factory=list)
@@ -98,8 +106,7 @@ class Site:
         state = self.state
         if not state.is_there:
             state.create()
-        data = Data(self.rows, columns=tuple(map(Column, COLUMNS)))
-        client = Client(self.name, data, protection=Groups(3, min_rows=6))
+        client = Client(self.name, self.rows, protection=GROUPS)
         secure = None
         if self.keys is not None:
             peers = {name: key.public_key() for name, key in self.keys.items()}
@@ -127,8 +134,8 @@ class World:
     ----------
     folder : Path
         An empty folder.
-    rows : mapping of str to ndarray of shape (n, 2)
-        The rows of each site.
+    rows : mapping of str to Data of shape (n, 2)
+        The rows of each site, `grouped`.
     seed : int
         Decides all that is drawn.
     faults : Faults
@@ -139,7 +146,7 @@ class World:
     def __init__(
         self,
         folder: Path,
-        rows: Mapping[str, np.ndarray],
+        rows: Mapping[str, Data],
         seed: int,
         faults: Faults,
         *,
@@ -183,7 +190,7 @@ class World:
             self._kept[file.st_ino] = file.st_size
 
     @contextmanager
-    def _as(self, program: str, share: float = 0.1) -> Iterator[None]:
+    def _as(self, program: str, share: float = 0.12) -> Iterator[None]:
         """Let a program act; draw whether, and at which of its next writes, it is killed."""
         before = self._acting, self._writes
         self._acting, self._writes = program, -1
@@ -250,7 +257,7 @@ class World:
             assert self.lives < 15, f"it never ends: {self.errors[-1:]}"
             (self.run / "outcome.json").unlink(missing_ok=True)
             try:
-                with self._as(COORDINATOR):
+                with self._as(COORDINATOR, share=0.3):
                     error = run_in_folder(lambda _: self._engine(), self.run)
             except KilledError:
                 continue
@@ -263,6 +270,7 @@ class World:
         transport = RetryingTransport(
             Connection(self), DEADLINE, clock=lambda: self.now, grace=30.0
         )
+        transport.poll = transport.look_around  # nobody cancels the run meanwhile
         return engine_over(transport, sorted(self.sites), secure=self.secure)
 
     # What must hold
