@@ -29,140 +29,43 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 PACKAGE = "src"
 
-TESTS = {
-    "fedcluster/algorithms/_fedavg.py": "fedavg participation laws",
-    "fedcluster/algorithms/_ffcm.py": "ffcm central laws",
-    "fedcluster/algorithms/_incomplete.py": "incomplete laws",
-    "fedcluster/algorithms/_kfed.py": "kfed laws",
-    "fedcluster/algorithms/_lloyd.py": "rounds central engines laws spherical",
-    "fedcluster/algorithms/fkm.py": "fkm laws",
-    "fedcluster/algorithms/gaussian_mixture.py": "gaussian_mixture mixtures laws",
-    "fedcluster/algorithms/merging.py": "merging rounds kfed central laws",
-    "fedcluster/algorithms/private.py": "private_clustering budget laws decimals",
-    "fedcluster/algorithms/summaries.py": "starts recipes laws",
-    "fedcluster/algorithms/trimmed.py": "trimming laws",
-    "fedcluster/algorithms/variance_tree.py": "variance_tree recipes laws",
-    "fedcluster/core": "core rounds groups laws",
-    "fedcluster/core/engine.py": "core rounds recorded lying_sites",
-    "fedcluster/core/exact.py": "exact group_sums",
-    "fedcluster/core/ranges.py": "lying_sites policy outsiders planned_steps",
-    "fedcluster/core/threads.py": "kernels_sizes kernels_threads threads",
-    "fedcluster/engines/_dask.py": "dask",
-    "fedcluster/engines/batched.py": "engines crowd small_sites group_sums participation noise",
-    "fedcluster/engines/client.py": "grouped_limits recorded privacy noise protection rounds "
-    "stability",
-    "fedcluster/engines/reply_validation.py": "lying_sites budget",
-    "fedcluster/engines/warming.py": "warming",
-    "fedcluster/engines/wire.py": "agreement replies wire laws",
-    "fedcluster/errors.py": "import",
-    "fedcluster/estimators": "estimators new_rows",
-    "fedcluster/estimators/_fitted.py": "saved estimators new_rows",
-    "fedcluster/extend.py": "extending plugins",
-    "fedcluster/frames": "files sources as_written naming",
-    "fedcluster/frames/cells.py": "as_written dates decimals",
-    "fedcluster/jobs": "evaluate objectives artefacts trimming participation",
-    "fedcluster/jobs/doubts.py": "lying_sites estimators",
-    "fedcluster/kernels": "kernels_sizes kernels_hard kernels_bounds kernels_lloyd kernels_threads",
-    "fedcluster/kernels/_hard.py": "kernels_bounds kernels_sizes kernels_hard",
-    "fedcluster/kernels/_groups.py": "groups_kernel",
-    "fedcluster/kernels/fuzzy.py": "kernels_fuzzy kernels_sizes kernels_weights kernels_threads",
-    "fedcluster/kernels/iteration.py": "kernels_weights kernels_lloyd "
-    "kernels_threads kernels_minibatch fedavg",
-    "fedcluster/kernels/rows.py": "kernels_sizes kernels_hard kernels_lloyd "
-    "kernels_seeding kernels_leaves kernels_scaling",
-    "fedcluster/kernels/runtime.py": "kernels_native",
-    "fedcluster/kernels/seeding.py": "kernels_sizes kernels_weights kernels_seeding",
-    "fedcluster/kernels/site_sums.py": "crowd small_sites",
-    "fedcluster/lazy.py": "import",
-    "fedcluster/metrics": "metrics_by_hand metrics laws",
-    "fedcluster/metrics/columns.py": "likelihood laws profiles",
-    "fedcluster/metrics/external.py": "stability laws",
-    "fedcluster/metrics/gaussians.py": "incomplete likelihood laws",
-    "fedcluster/metrics/leaves.py": "leaves likelihood laws",
-    "fedcluster/metrics/objectives.py": "incomplete laws objectives",
-    "fedcluster/mixtures": "leaves likelihood",
-    "fedcluster/model": "model saved new_rows assignment",
-    "fedcluster/model/assigned_rows.py": "assignment",
-    "fedcluster/model/assignment.py": "assignment joining new_rows estimators",
-    "fedcluster/model/file.py": "saved model",
-    "fedcluster/model/profiles.py": "profiles",
-    "fedcluster/model/stability.py": "stability",
-    "fedcluster/options": "refusals extending",
-    "fedcluster/options/refusals.py": "pairs project",
-    "fedcluster/plotting.py": "plotting",
-    "fedcluster/preprocessing": "preprocessing_by_hand preprocessing replies_prepared laws",
-    "fedcluster/preprocessing/screening.py": "trap_files sample_files",
-    "fedcluster/preprocessing/moments.py": "preprocessing_by_hand protection",
-    "fedcluster/preprocessing/units.py": "traps",
-    "fedcluster/privacy": "privacy rounds groups",
-    "fedcluster/privacy/_means.py": "group_histories protection protection_site",
-    "fedcluster/privacy/budget.py": "noise budget policy policy_jobs",
-    "fedcluster/privacy/disclosure.py": "noise shared_noise privacy rounds groups",
-    "fedcluster/privacy/groups.py": "group_histories protection groups",
-    "fedcluster/privacy/limits.py": "privacy grouped_limits groups group_rules",
-    "fedcluster/privacy/partition.py": "group_histories",
-    "fedcluster/recipes": "starts recipes metrics",
-    "fedcluster/recipes/_mixtures.py": "components mixtures gaussian_mixture",
-    "fedcluster/recipes/_trimming.py": "trimming",
-    "fedcluster/recipes/bootstrap.py": "stability",
-    "fedcluster/recipes/combinations.py": "pairs private_fits trimming",
-    "fedcluster/recipes/fit.py": "participation",
-    "fedcluster/recipes/private.py": "private_clustering private_fits",
-    "fedcluster/recipes/profiling.py": "profiles",
-    "fedcluster/recipes/robust.py": "lying_sites",
-    "fedcluster/recipes/scores.py": "evaluate metrics participation",
-    "fedcluster/rounds.py": "rounds recipes participation",
-    "fedcluster/selection": "gap verdict sweep selection",
-    "fedcluster/selection/sweep.py": "sweep gap leaves selection",
-    "fedcluster/selection/_likelihood.py": "likelihood selection",
-    "fedcluster/selection/_mixtures.py": "leaves likelihood mixtures",
-    "fedcluster/testing.py": "planted_mistakes extending",
-    "fedcluster/texts.py": "report records",
-    "fedcluster_app/__main__.py": "cli",
-    "fedcluster_app/audit": "audit group_rules",
-    "fedcluster_app/cli": "cli preparing_cli select_cli",
-    "fedcluster_app/cli/_dask.py": "dask",
-    "fedcluster_app/cli/_federation.py": "lifecycle permits_cli service",
-    "fedcluster_app/cli/_flare.py": "flare",
-    "fedcluster_app/cli/_reading.py": "doors sources grouped_limits preparing_cli",
-    "fedcluster_app/cli/_site.py": "site permits_cli",
-    "fedcluster_app/coordinator": "federation_jobs lifecycle",
-    "fedcluster_app/coordinator/run_job.py": "federation_jobs watch",
-    "fedcluster_app/coordinator/runs.py": "service",
-    "fedcluster_app/coordinator/service.py": "service health",
-    "fedcluster_app/coordinator/service_client.py": "service",
-    "fedcluster_app/datasets.py": "sample_files demo",
-    "fedcluster_app/extend.py": "extending plugins",
-    "fedcluster_app/records.py": "records files",
-    "fedcluster_app/report": "report profiles",
-    "fedcluster_app/report/messages.py": "meaning objectives",
-    "fedcluster_app/report/tables.py": "objectives cli",
-    "fedcluster_app/secure": "secure_sums secure_cohorts secure_attacks",
-    "fedcluster_app/site": "site sources",
-    "fedcluster_app/site/logs.py": "auditor health",
-    "fedcluster_app/site/membership.py": "auditor",
-    "fedcluster_app/site/process.py": "worker site_worker",
-    "fedcluster_app/site/worker.py": "site_worker",
-    "fedcluster_app/tables": "files sources as_written naming",
-    "fedcluster_app/tables/_sql.py": "sql warehouses",
-    "fedcluster_app/tables/means_file.py": "means_file",
-    "fedcluster_app/tables/outputs.py": "as_written files",
-    "fedcluster_app/tables/remote.py": "sources",
-    "fedcluster_app/transports/flare": "flare",
-    "fedcluster_app/transports/flower": "flower flower_contract",
-    "fedcluster_app/transports/reloading.py": "revocable",
-    "fedcluster_app/transports/vantage6": "vantage6",
-    "fedcluster_app/trust": "site federation_jobs lifecycle",
-    "fedcluster_app/trust/audit_log.py": "audit_log auditor",
-    "fedcluster_app/trust/permits.py": "permits",
-    "fedcluster_app/trust/site_state.py": "site_state budget secure_cohorts versions",
-    "fedcluster_app/wire/exchange.py": "exchange revocable",
-    "fedcluster_app/wire/policy.py": "policy budget",
-    "fedcluster_app/wire/recorder.py": "health watch recorded extending lying_sites",
-    "fedcluster_app/wire/remote.py": "replies replies_prepared",
-    "fedcluster_app/wire/responder.py": "auditor replies policy extending hostile_replies",
+ELSEWHERE = {
+    "fedcluster/algorithms": "rounds engines starts recipes mixtures budget decimals",
+    "fedcluster/core": "rounds groups laws lying_sites policy outsiders planned_steps",
+    "fedcluster/engines": "grouped_limits recorded privacy noise protection rounds stability "
+    "lying_sites budget group_sums participation agreement replies wire laws",
+    "fedcluster/errors": "import",
+    "fedcluster/estimators": "new_rows",
+    "fedcluster/extend": "extending plugins",
+    "fedcluster/frames": "files sources as_written naming decimals",
+    "fedcluster/jobs": "evaluate objectives trimming participation estimators lying_sites",
+    "fedcluster/kernels": "crowd small_sites fedavg",
+    "fedcluster/lazy": "import",
+    "fedcluster/metrics": "laws profiles stability incomplete leaves",
+    "fedcluster/mixtures": "likelihood",
+    "fedcluster/model": "saved new_rows joining estimators",
+    "fedcluster/options": "refusals extending pairs project",
+    "fedcluster/preprocessing": "replies_prepared laws sample_files trap_files protection",
+    "fedcluster/privacy": "rounds budget policy policy_jobs shared_noise protection_site",
+    "fedcluster/recipes": "metrics components mixtures gaussian_mixture trimming stability "
+    "profiles participation private_clustering private_fits lying_sites evaluate pairs",
+    "fedcluster/rounds": "recipes participation",
+    "fedcluster/selection": "leaves likelihood mixtures",
+    "fedcluster/testing": "planted_mistakes extending",
+    "fedcluster/texts": "report records",
+    "fedcluster_app/__main__": "cli",
+    "fedcluster_app/audit": "group_rules",
+    "fedcluster_app/cli": "dask lifecycle service flare doors sources grouped_limits site",
+    "fedcluster_app/datasets": "datasets sample_files demo",
+    "fedcluster_app/extend": "extending plugins",
+    "fedcluster_app/records": "records files",
+    "fedcluster_app/report": "profiles meaning objectives cli",
+    "fedcluster_app/site": "sources health",
+    "fedcluster_app/transports": "revocable",
+    "fedcluster_app/trust": "auditor site federation_jobs lifecycle budget secure_cohorts versions",
+    "fedcluster_app/wire": "auditor budget revocable health watch extending lying_sites",
 }
-"""The tests of each file: those of the longest entry that it begins with, after its doctests."""
+"""The tests of a room of the package that stand in the folder of another, as `tests/` has it."""
 EVERYWHERE = "defaults"
 """The tests of all files, after the others."""
 
@@ -356,19 +259,22 @@ class _Reader:
         return start, self.starts[end_line - 1] + end_column
 
 
-def modules(root: Path = ROOT) -> dict[str, list[str]]:
+def modules() -> dict[str, list[str]]:
     """Return the tests of each file that is mutated, by its path in the package."""
-    package = root / PACKAGE
+    package = ROOT / PACKAGE
     files = sorted(path.relative_to(package).as_posix() for path in package.rglob("*.py"))
-    tests = {file: tests_of(file) for file in files if not file.endswith("__init__.py")}
-    return {file: names for file, names in tests.items() if names}
+    return {file: tests_of(file) for file in files if not file.endswith("__init__.py")}
 
 
 def tests_of(file: str) -> list[str]:
-    """Return the tests of a file, by its path in the package."""
-    entry = max((key for key in TESTS if file.startswith(key)), key=len, default="")
-    names = f"{TESTS[entry]} {EVERYWHERE}" if entry else ""
-    return [_test_files(ROOT)[f"test_{name}"] for name in names.split()]
+    """Return the tests of a file, by its path in the package: those of its room, nearest first."""
+    package, room, *inner = Path(file).with_suffix("").parts
+    there, name = _test_files(ROOT), (inner or [room])[-1].strip("_")
+    folder = f"tests/{'app' if package == 'fedcluster_app' else 'library'}/{room}/"
+    own = sorted(path for path in there.values() if path.startswith(folder))
+    own.sort(key=lambda path: name not in path)
+    names = f"{ELSEWHERE.get(f'{package}/{room}', '')} {EVERYWHERE}".split()
+    return list(dict.fromkeys([*own, *(there[f"test_{each}"] for each in names)]))
 
 
 @cache
@@ -470,7 +376,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--n", type=int, default=60, help="how many mutants (60)")
     parser.add_argument("--seed", type=int, default=0, help="which sample (0)")
     parser.add_argument("--only", default="", help="files whose path contains this")
-    parser.add_argument("--limit", type=float, default=600, help="seconds for a mutant (600)")
+    parser.add_argument("--limit", type=float, default=1800, help="seconds for a mutant (1800)")
     parser.add_argument("--at-least", type=float, help="fail if a smaller share is killed")
     parser.add_argument("--list", action="store_true", help="show the sample and run nothing")
     given = parser.parse_args(arguments)

@@ -2,9 +2,9 @@
 
     .venv/bin/python benchmarks/near.py src/fedcluster/recipes/robust.py
 
-A file of the package is tried by its doctests and by its tests in ``mutants.TESTS``, one of tests/
-by itself. When tests have run for 15 seconds no further one begins; the last line says how many
-were not run. Tests marked ``long`` or ``network`` are left to `make long` and `make network`.
+A file of the package is tried by its doctests and by the tests of its room, one of tests/ by
+itself. When tests have run for 15 seconds no further one begins; the last line says how many were
+not run. Tests marked ``long`` or ``network`` are left to `make long` and `make network`.
 """
 
 from __future__ import annotations
