@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -114,17 +115,28 @@ SOON = 60
 RunName = Annotated[str, cli.argument("RUN", "Name of the run.")]
 
 
-@app.command(epilog="Example: fedcluster federation show trial")
-def show(folder: Folder, as_json: cli.AsJson = False) -> None:
-    """List the sites and the runs: who asked for what and when, and how they ended."""
-    from fedcluster.texts import Table
+@app.command(epilog="Example: fedcluster federation show trial --last 40")
+def show(
+    folder: Folder,
+    last: Annotated[
+        int, cli.option("N", "Number of runs, newest first.", min=1, show_default=True)
+    ] = 12,
+    as_json: cli.AsJson = False,
+) -> None:
+    """List the sites, and the last runs: who asked for what and when, and how they ended.
+
+    All sites that are not connected come first; of more than twelve, connected ones are left out.
+    """
+    from fedcluster.texts import Table, counted
+    from fedcluster_app.report.tables import MOST_ROWS
 
     with Screen(as_json=as_json, quiet=False) as screen, coordinator_at(folder) as coordinator:
         status = coordinator.get("/sites")
-        runs = coordinator.get("/runs")["runs"]
+        runs = coordinator.get("/runs")["runs"][::-1]
         screen.warnings += _warnings(status)
     sites = status.pop("sites")
-    rows = tuple(
+    ordered = sorted(sites.items(), key=lambda item: item[1]["connected"])
+    rows = [
         (
             name,
             "connected" if site["connected"] else "not connected",
@@ -132,17 +144,23 @@ def show(folder: Folder, as_json: cli.AsJson = False) -> None:
             str(site["answered"]),
             str(site["missed"]),
         )
-        for name, site in sites.items()
-    )
+        for i, (name, site) in enumerate(ordered)
+        if i < MOST_ROWS or not site["connected"]
+    ]
+    more = len(sites) - len(rows)
+    title = f"Sites ({counted(more, 'more site')} connected: see --json)" if more else "Sites"
     header = ("site", "now", "last answer (UTC)", "rounds answered", "missed")
+    shown = runs[:last]
+    about = f"Runs (the last {last} of {len(runs)})" if len(runs) > last else "Runs"
     screen.result(
         {"sites": sites, "runs": runs, "coordinator": status},
         [
-            Table("Sites", header, rows),
+            Table(title, header, tuple(rows)),
             *_pace(status),
-            *([Table("Runs", RUNS, tuple(map(_row_of, runs)))] if runs else ["No runs yet."]),
-            *(f"Run {run['name']}: {run['error']}" for run in runs if run["error"]),
+            *([Table(about, RUNS, tuple(map(_row_of, shown)))] if runs else ["No runs yet."]),
+            *(f"Run {run['name']}: {run['error']}" for run in shown if run["error"]),
         ],
+        whole=True,
     )
 
 
@@ -323,6 +341,8 @@ def _passphrase(file: Path | None, *, is_new: bool) -> str:
     from fedcluster_app.trust.owned_files import check_private
 
     if file is None:
+        if not sys.stdin.isatty():
+            raise InputError("no terminal to ask for the passphrase at: give --passphrase-file")
         return str(
             typer.prompt("Passphrase", hide_input=True, confirmation_prompt=is_new, err=True)
         )

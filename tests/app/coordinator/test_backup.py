@@ -154,6 +154,8 @@ def test_the_commands_take_the_passphrase_from_a_file_of_the_owner(
     secret.write_text(f"{WORD}\n")
     secret.chmod(0o644)
     how = ("--passphrase-file", secret)
+    status, said = invoke("federation", "backup", federation.folder, tmp_path / "file")
+    assert (status, "no terminal" in said, "--passphrase-file" in said) == (2, True, True), said
     status, said = invoke("federation", "backup", federation.folder, tmp_path / "file", *how)
     assert (status, "may read" in said) == (2, True), said
     secret.chmod(0o600)

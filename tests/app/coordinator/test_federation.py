@@ -834,6 +834,30 @@ def test_a_run_that_failed_is_shown_on_a_line_of_its_own(folder, monkeypatch) ->
     assert re.search(r"^2 +done ", shown.output, re.M)
 
 
+def test_the_last_runs_and_all_sites_that_are_away_are_listed_first(folder, monkeypatch) -> None:
+    """Of 30 sites and 20 runs, those that a person looks for."""
+    away = {"s07", "s28", "s29"}
+    site = {"last_answer": None, "answered": 0, "missed": 0}
+    sites = {f"s{i:02}": {**site, "connected": f"s{i:02}" not in away} for i in range(30)}
+    about = {"seconds_of_a_round": None, "queue": 0, "days_of_certificate": 900}
+    asked = {"operator": "ada", "job": "fit", "began": "", "ended": "", "rounds": 0}
+    known = [
+        {"name": f"r{i:02}", "state": "failed", "error": f"why {i}", **asked} for i in range(20)
+    ]
+    monkeypatch.setattr(
+        Coordinator,
+        "get",
+        lambda _, path: {"sites": dict(sites), **about} if path == "/sites" else {"runs": known},
+    )
+    shown = CliRunner().invoke(app, ["federation", "show", str(folder), "--last", "3"])
+    names = re.findall(r"^(s\d\d|r\d\d) ", shown.output, re.M)
+    connected = [f"s{i:02}" for i in (0, 1, 2, 3, 4, 5, 6, 8, 9)]
+    assert names == ["s07", "s28", "s29", *connected, "r19", "r18", "r17"]
+    assert "Sites (18 more sites connected: see --json)" in shown.output
+    assert "Runs (the last 3 of 20)" in shown.output
+    assert re.findall(r"why \d+", shown.output) == ["why 19", "why 18", "why 17"]
+
+
 def test_runs_are_listed_with_their_outcome(folder: Path) -> None:
     for name, outcome in {
         "a": {"done": True},
