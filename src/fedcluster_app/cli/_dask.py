@@ -24,7 +24,7 @@ from fedcluster.model import Model
 from fedcluster.privacy import Groups
 from fedcluster_app.cli._options import FileOptions
 from fedcluster_app.cli._reading import roles_of
-from fedcluster_app.cli._runs import Counts, Evaluation, FittedSites, write_fit
+from fedcluster_app.cli._runs import Counts, Evaluation, FittedSites, records_of, write_fit
 from fedcluster_app.cli._screen import Doing, watching
 from fedcluster_app.cli._study import as_written
 from fedcluster_app.report.tables import SiteRecord, site_record
@@ -53,7 +53,8 @@ def fit(
         def labelled(folder: Path) -> FittedSites:
             paths = label_files(engine.names)
             found = _labelled(model, model.row_form.roles, engine, doing)
-            records = _records(report, model, _written(found, folder, paths), paths)
+            written = ((at, each.labels) for at, each in _written(found, folder, paths))
+            records = records_of(report, written, len(model.weights), paths)
             none = {record.name: record.rows - sum(record.clusters) for record in records}
             doubts = [f"{n:,} rows of {at} are in no cluster (-1)" for at, n in none.items() if n]
             return replace(fitted, records=records, doubts=doubts)
@@ -83,7 +84,8 @@ def on_model(
     with _partitions(files, rows, roles, address, doing) as (engine, _):
         report = _executed(job, engine, doing)
         found = _labelled(job.model, replace(roles, **roles_of(rows)), engine, doing)
-        return Evaluation(report, {}, _records(report, job.model, found))
+        labels = ((at, each.labels) for at, each in found)
+        return Evaluation(report, {}, records_of(report, labels, len(job.model.weights)))
 
 
 def predict(
@@ -265,24 +267,3 @@ def _written(
         file.parent.mkdir(exist_ok=True)
         write_labels(file, range(1, len(each.labels) + 1), each.labels, each.memberships)
         yield name, each
-
-
-def _records(
-    report: JobReport,
-    model: Model,
-    parts: Iterator[tuple[str, Labelled]],
-    paths: Mapping[str, str] | None = None,
-) -> tuple[SiteRecord, ...]:
-    """Return what each partition holds and sent; ``paths`` are those of the labels, by name."""
-    sent, k = report.outcome.values_sent(), len(model.weights)
-    return tuple(
-        site_record(
-            name,
-            each.labels,
-            k,
-            "" if paths is None else paths[name],
-            values_sent=sent.get(name, 0),
-            values_held=len(each.labels) * len(report.columns),
-        )
-        for name, each in parts
-    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -39,8 +40,8 @@ from fedcluster_app.report.messages import by_interest
 from fedcluster_app.report.page import REPORT
 from fedcluster_app.report.tables import (
     SiteRecord,
+    beside,
     centers_table,
-    fitting,
     index_table,
     names_table,
     site_record,
@@ -52,8 +53,6 @@ HELD = {"number": "numbers", "date": "dates", "mixed": "mixed", "empty": "nothin
 """Words for the content of a column in a comparison."""
 
 STUDY = "study.toml"
-FEW_SITES = 6
-"""Number of sites that a comparison always shows, however narrow the screen."""
 Counts = dict[str, dict[str, int]]
 """Counts by site and column."""
 Scores = Mapping[str, float]
@@ -165,26 +164,32 @@ def label(model: Model, rows: Mapping[str, Data | RowStream]) -> dict[str, Label
 
 def records_of(
     report: JobReport,
-    clients: Sequence[Client],
-    labels: Mapping[str, Labels],
+    labels: Iterable[tuple[str, Labels]],
     k: int,
     files: Mapping[str, str] | None = None,
+    clients: Sequence[Client] = (),
 ) -> tuple[SiteRecord, ...]:
-    """Return what each site holds and sent; ``files`` are those of the labels, by site."""
+    """Return what each site holds and sent, by its labels; ``files`` are those of the labels."""
     sent = report.outcome.values_sent()
+    kept = {
+        each.name: {
+            "limits": each.site.limits,
+            "rows_held_back": each.most_rows_held_back,
+            "lone_rows": each.most_lone_rows,
+        }
+        for each in clients
+    }
     return tuple(
         site_record(
-            client.name,
-            labels[client.name],
+            name,
+            each,
             k,
-            "" if files is None else files[client.name],
-            values_sent=sent.get(client.name, 0),
-            limits=client.site.limits,
-            rows_held_back=client.most_rows_held_back,
-            lone_rows=client.most_lone_rows,
-            values_held=len(labels[client.name]) * len(report.columns),
+            "" if files is None else files[name],
+            values_sent=sent.get(name, 0),
+            values_held=len(each) * len(report.columns),
+            **kept.get(name, {}),
         )
-        for client in clients
+        for name, each in labels
     )
 
 
@@ -202,7 +207,7 @@ def _asked(
         )
         for client in clients
     }
-    return report, records_of(report, clients, labels, len(job.model.weights))
+    return report, records_of(report, labels.items(), len(job.model.weights), clients=clients)
 
 
 def write_report(out: Path | None, report: JobReport, content: Mapping[str, Any]) -> list[str]:
@@ -288,7 +293,7 @@ def fit(job: Fit, rows: Reading, doing: Doing, min_cluster_size: int | None = No
     )
     labels = label(model, {site: table.rows for site, table in tables.items()})
     files = label_files(list(tables))
-    records = records_of(report, clients, labels, len(model.centers), files)
+    records = records_of(report, labels.items(), len(model.centers), files, clients)
     return FittedSites(report, model, tables, labels, records)
 
 
@@ -490,11 +495,7 @@ class Evaluation:
             ]
             for name in by_interest(self.scores)
         ]
-        kept = max(3, fitting(zip(header, *lines, strict=True), width))
-        cut = len(header) - kept
-        more = f" ({counted(cut, 'more site')}: see {elsewhere})" if cut else ""
-        rows = tuple(tuple(line[:kept]) for line in lines)
-        return Table(f"How good the clusters are{more}", tuple(header[:kept]), rows)
+        return beside("How good the clusters are", header, lines, width, elsewhere)
 
     @property
     def line(self) -> str:
@@ -593,16 +594,9 @@ class Comparison:
         ]
         rows = ("rows", "", *(f"{len(table):,}" for table in tables.values()))
         header = ("column", "use", *tables)
-        kept = max(3, fitting(zip(header, *lines, rows, strict=True), width))
-        kept = len(header) if len(tables) <= FEW_SITES else kept
-        cut = len(header) - kept
-        more = f" ({counted(cut, 'more site')}: see --json)" if cut else ""
-        return Table(
-            f"Sites side by side{more}",
-            header[:kept],
-            tuple(line[:kept] for line in lines),
-            rows[:kept],
-        )
+        # Number of sites that are always shown, however narrow the screen.
+        width = width if len(tables) > 6 else sys.maxsize
+        return beside("Sites side by side", header, lines, width, "--json", rows)
 
     @property
     def content(self) -> dict[str, object]:

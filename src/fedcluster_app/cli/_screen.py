@@ -18,7 +18,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import asdict, replace
 from enum import StrEnum
@@ -572,27 +572,21 @@ LogFormat = Annotated[
 
 
 @contextmanager
-def _warnings_shown() -> Iterator[None]:
-    """Write warnings of all packages to standard error within the block."""
-    handler = logging.StreamHandler()
-    handler.setLevel(logging.WARNING)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    logging.getLogger().addHandler(handler)
-    try:
-        yield
-    finally:
-        logging.getLogger().removeHandler(handler)
-
-
-@contextmanager
 def telling(
     path: Path, log_format: Format, site: str | None = None, *, quiet: bool = False
 ) -> Iterator[Callable[[str], None]]:
-    """Yield a function that prints a line and writes it to the log, within the block."""
+    """Yield a function that prints a line and writes it to the log, within the block.
+
+    Warnings of all packages go to standard error.
+    """
     from fedcluster_app.site.logs import logged
 
-    as_json = log_format is Format.JSON
-    with logged(path, printed=as_json and not quiet, site=site) as logger, _warnings_shown():
+    as_json, shown = log_format is Format.JSON, logging.StreamHandler()
+    shown.setLevel(logging.WARNING)
+    shown.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
+    with logged(path, printed=as_json and not quiet, site=site) as logger, ExitStack() as end:
+        logging.getLogger().addHandler(shown)
+        end.callback(logging.getLogger().removeHandler, shown)
 
         def tell(what: str) -> None:
             logger.info(what)

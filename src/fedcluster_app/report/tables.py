@@ -100,6 +100,28 @@ def fitting(columns: Iterable[Sequence[str]], width: float) -> int:
     return int((np.cumsum(widths) <= width).sum())
 
 
+def beside(
+    title: str,
+    header: Sequence[str],
+    lines: Sequence[Sequence[str]],
+    width: int,
+    elsewhere: str,
+    total: Sequence[str] = (),
+) -> Table:
+    """Return a table with a column for each site after two others, of which the last may not fit.
+
+    Examples
+    --------
+    >>> table = beside("Sites", ["column", "use", "a", "b"], [["x", "", "1", "2"]], 15, "--json")
+    >>> table.title, table.rows
+    ('Sites (1 more site: see --json)', (('x', '', '1'),))
+    """
+    kept = max(3, fitting(zip(header, *lines, *([total] if total else []), strict=True), width))
+    more = f" ({counted(cut, 'more site')}: see {elsewhere})" if (cut := len(header) - kept) else ""
+    rows = tuple(tuple(line[:kept]) for line in lines)
+    return Table(f"{title}{more}", tuple(header[:kept]), rows, tuple(total[:kept]))
+
+
 def cut_off(table: Table, elsewhere: str) -> Table:
     """Return the first rows of a table for a screen; its title says where all rows are.
 

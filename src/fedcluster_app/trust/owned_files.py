@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Thread
 from typing import IO
 
-from fedcluster.core.files import check_system, lock
+from fedcluster.core.files import check_system, lock, write_durably
 from fedcluster.errors import InputError
 
 RUNNING = ".running"
@@ -132,18 +132,11 @@ def commit(folder: Path, files: Mapping[str, bytes], gone: Iterable[str] = ()) -
     for name, content in files.items():
         path = draft / "new" / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write(path, content)
+        write_durably(path, content)
     (draft / "new").mkdir(parents=True, exist_ok=True)
-    _write(draft / GONE, json.dumps({"new": list(files), "gone": list(gone)}).encode())
+    write_durably(draft / GONE, json.dumps({"new": list(files), "gone": list(gone)}).encode())
     draft.rename(folder / DECIDED)
     _finish(folder)
-
-
-def _write(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
 
 
 def _finish(folder: Path) -> None:
