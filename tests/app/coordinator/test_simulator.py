@@ -49,7 +49,7 @@ MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
-    """Play the history of a seed; return the world, and the clusters to the last bit."""
+    """Play the history of a seed; return the world, and its model and history to the last bit."""
     monkeypatch.setattr("fedcluster_app.report.page.report_page", lambda *_: "")
     gc.collect()
     gc.freeze()  # what is there before a history is not searched for rubbish again and again
@@ -65,15 +65,18 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
                     world.check()
                 except (Exception, AssertionError) as error:
                     raise AssertionError(f"seed {seed}, killed: {world.killed}: {error}") from error
-                return world, _clusters(world)
+                return world, _result(world)
 
         yield played
     gc.unfreeze()
 
 
-def _clusters(world: World) -> str:
-    model = json.loads((world.run / "result" / "model.json").read_text())
-    return json.dumps([model["centers"], model["weights"]])
+def _result(world: World) -> str:
+    model, told = (
+        json.loads((world.run / "result" / f"{name}.json").read_text())
+        for name in ("model", "history")
+    )
+    return json.dumps([model["centers"], model["weights"], told])
 
 
 def histories(play: Play, seeds: range, faults: Faults, **how: Any) -> list[World]:
@@ -81,7 +84,7 @@ def histories(play: Play, seeds: range, faults: Faults, **how: Any) -> list[Worl
     worlds = []
     for seed in seeds:
         world, found = play(seed, faults, **how)
-        assert found == whole, f"seed {seed} ends with other clusters; killed: {world.killed}"
+        assert found == whole, f"seed {seed} ends with another result; killed: {world.killed}"
         worlds.append(world)
     return worlds
 

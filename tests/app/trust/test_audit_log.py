@@ -355,19 +355,6 @@ def test_two_processes_write_one_chain(path: Path) -> None:
     assert len(parts_of(path)) > 2
 
 
-def test_a_process_that_is_killed_leaves_a_log_that_goes_on(path: Path) -> None:
-    """At any moment: the chain is whole after the next start."""
-    context = multiprocessing.get_context("fork")
-    for wait in (0.02, 0.05, 0.11):
-        process = context.Process(target=append_many, args=(path, "a"))
-        process.start()
-        process.join(wait)
-        process.kill()
-        process.join()
-        AuditLog(path, "north").append(saying())
-        verify(path)
-
-
 def test_a_copy_can_be_verified_where_nothing_can_be_written(path: Path) -> None:
     written(path)
     path.with_suffix(".lock").unlink()

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from grids import flower_engine
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import ALL_SITES, Data, State, Summary, Task
@@ -49,33 +48,8 @@ def local(rows=ROWS):
     return LocalEngine(Client(name, Data(X)) for name, X in rows.items())
 
 
-def carriers():
-    return [local(), flower_engine(Client(name, Data(X)) for name, X in ROWS.items())]
-
-
 def plan(seed=1):
     return clustering(fit_of(4, seed=seed))
-
-
-@pytest.mark.parametrize("carrier", [0, 1], ids=["local", "flower"])
-def test_killed_at_any_round_and_resumed_it_ends_with_the_same_bits(carrier, tmp_path):
-    whole = run_plan(plan(), carriers()[carrier], participation=0.7, seed=5)
-    for at in range(len(whole.communication_rounds)):
-        folder = tmp_path / str(at)
-        with pytest.raises(KilledError):
-            run_plan(
-                plan(),
-                RecordedEngine(Mortal(carriers()[carrier], at), folder),
-                participation=0.7,
-                seed=5,
-            )
-        after = Mortal(carriers()[carrier], 1000)
-        again = RecordedEngine(after, folder)
-        resumed = run_plan(plan(), again, participation=0.7, seed=5)
-        assert resumed.value.state.centers.tobytes() == whole.value.state.centers.tobytes()
-        assert repr(resumed.value.history) == repr(whole.value.history)
-        assert resumed.communication_rounds == whole.communication_rounds
-        assert (again.replayed, after.asked) == (at, len(whole.communication_rounds) - at)
 
 
 def test_a_resumed_run_starts_as_it_did_though_other_sites_hold_their_rows_now(tmp_path):

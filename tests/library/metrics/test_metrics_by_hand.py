@@ -10,7 +10,6 @@ import pytest
 from fedcluster.core import Data, State, Summary
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.kernels import kmeans_plusplus
 from fedcluster.metrics import METRICS, FuzzyObjective, Inertia
 from fedcluster.metrics.clusters import (
     Clusters,
@@ -195,11 +194,6 @@ def test_moments_and_sizes_are_weighted() -> None:
     assert SiteSize().score(State(), size) == 2
     assert SiteSize().score(State(), Summary(np.zeros((1, 0)), np.zeros(1))) == 0
     assert (size.weights[0], size.rows[0]) == (3, 2)
-
-
-def test_seeds_are_rows() -> None:
-    rows = on_line(0, 0, 5, 5)
-    assert set(rows[kmeans_plusplus(rows, 2, rng=np.random.default_rng(0))].ravel()) == {0, 5}
 
 
 # Two columns

@@ -163,13 +163,6 @@ def test_robust_scaling_is_that_of_scikit_learn() -> None:
     np.testing.assert_allclose([c.scale for c in found], pooled.scale_, rtol=1e-3)
 
 
-def test_where_quartiles_are_equal_the_deviation_scales() -> None:
-    X = np.array([0.0] * 90 + [50.0] * 10)[:, None]
-    [column] = fitted(engine_of({"s": Data(X)}), PreprocessingSpec("robust")).preprocessor.columns
-    assert column.shift == pytest.approx(0.0, abs=1e-6)
-    assert column.scale == pytest.approx(X.std())
-
-
 @pytest.mark.parametrize("offset", [0.0, 1e8])
 @pytest.mark.parametrize("whole", [True, False])
 def test_principal_components_are_those_of_the_pooled_rows(offset: float, whole: bool) -> None:
@@ -492,20 +485,6 @@ def test_all_differences_are_named_at_once() -> None:
     schema = agree(more)
     assert [column.name for column in schema.columns] == ["weight"]
     assert schema.left_out == left_out
-
-
-def test_columns_of_few_sites_are_left_out_and_chosen_ones_must_be_everywhere() -> None:
-    told = {"north": [Column("age"), Column("note")], "south": [Column("age")]}
-    assert agree(told).left_out == {"note": "only north has it"}
-    with pytest.raises(InputError, match="column 'note' is lacking at south; mend that or choose"):
-        agree(told, ["age", "note"])
-    told = {"north": [Column("age"), Column("B M I")], "south": [Column("age"), Column("bmi")]}
-    assert agree(told).left_out == {
-        "B M I": "only north has it, but south has 'bmi'",
-        "bmi": "only south has it, but north has 'B M I'",
-    }
-    with pytest.raises(InputError, match="no column in common"):
-        agree({"north": [Column("age")], "south": [Column("Age")]})
 
 
 # What can be asked for
