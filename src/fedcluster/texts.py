@@ -224,6 +224,17 @@ def called(j: int, names: Sequence[str]) -> str:
     return f"{j} {shortened(names[j], 80)}" if names else f"cluster {j}"
 
 
+def command_line(*words: object) -> str:
+    """Return a command of this program as it is typed, with quotes where a shell needs them.
+
+    Examples
+    --------
+    >>> command_line("site", "start", "my site")
+    "fedcluster site start 'my site'"
+    """
+    return shlex.join(["fedcluster", *map(str, words)])
+
+
 def dotted(*parts: str) -> str:
     """Return a key of a TOML file with its tables.
 

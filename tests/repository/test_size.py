@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_066,
-    "lines of the application": 20_505,
+    "lines of the library": 26_070,
+    "lines of the application": 20_548,
     "modules": 223,
-    "functions": 4301,
+    "functions": 4303,
     "modules that a fit loads": 72,
     "constants": 248,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 38_921,
     "pages": 28,
-    "lines of tests": 63_957,
+    "lines of tests": 63_993,
     "lines of tests of refusals and pairs": 2_698,
 }
 

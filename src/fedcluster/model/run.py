@@ -25,6 +25,7 @@ from fedcluster.model.profiles import (
     proposed,
 )
 from fedcluster.preprocessing.columns import OTHER
+from fedcluster.texts import command_line
 
 FILES: Mapping[str, Sequence[str]] = {
     "model": ("algorithm", "centers", "columns", "weights"),
@@ -299,7 +300,8 @@ def outcome_of(folder: Path) -> dict[str, Any]:
 def written_by(folder: Path) -> Path:
     """Return where a run's files are: in the folder itself, or where its outcome says."""
     if not (outcome := outcome_of(folder)):
-        raise InputError(f"{folder} has not ended; follow it with fedcluster watch {folder}")
+        how = command_line("watch", folder)
+        raise InputError(f"{folder} has not ended; follow it with {how}")
     with damaged(folder / "outcome.json"):
         if not outcome["done"]:
             raise InputError(f"{folder} has no result: {outcome['error']}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcluster.recipes.specifications import Evaluate, Fit, Profile, RunOptions, SelectK
+from fedcluster.texts import command_line
 from fedcluster_app.cli import _options as cli
 from fedcluster_app.cli._screen import (
     TRANSPORTS,
@@ -322,17 +323,17 @@ def restore(
     from fedcluster_app.coordinator.backup import restore as restored
 
     federation = restored(file, folder, _passphrase(passphrase_file, is_new=False))
-    start = f"federation start {folder}"
+    start = command_line("federation", "start", folder)
     if federation.has_flare:
         needs("nvflare", "flare")
         from fedcluster_app.transports.flare.locks import harden
 
         server = federation.file("flare", "server")
         harden(server, "../..")
-        start = f"flare start {server}"
+        start = command_line("flare", "start", server)
     sites = counted(len(federation.sites), "site")
     say(f"Wrote {folder}, with {sites}. End the coordinator elsewhere first;")
-    say(f"then: fedcluster {start}")
+    say(f"then: {start}")
 
 
 def _passphrase(file: Path | None, *, is_new: bool) -> str:
@@ -404,7 +405,8 @@ def _add_operator(federation: Federation, name: str, out: Path | None, *, admin:
     noted(federation.folder, "operator added", operator=name, admin=admin)
     if out is not None:
         write_remote(federation, out, token)
-        say(f"Wrote {out}: hand it to {name}, who then runs fedcluster federation run {out.name}.")
+        how = command_line("federation", "run", out.name)
+        say(f"Wrote {out}: hand it to {name}, who then types {how}.")
     else:
         say(token)
         say(f"This is shown once. {name} sets it as {VARIABLE}.")
@@ -503,8 +505,8 @@ def start(folder: Folder, log_format: LogFormat = Format.TEXT, _plugin: cli.Plug
     from fedcluster_app.transports.flower.coordinator import run_jobs, serve
 
     if federation.has_flare:
-        server = federation.file("flare", "server")
-        raise InputError(f"FLARE carries this federation: run fedcluster flare start {server}")
+        how = command_line("flare", "start", federation.file("flare", "server"))
+        raise InputError(f"FLARE carries this federation: run {how}")
     with (
         until_interrupted(),
         telling(federation.file("logs", "coordinator.jsonl"), log_format) as tell,
@@ -931,7 +933,8 @@ def _renew_kits(federation: Federation, *, new_authority: bool) -> datetime:
     renew_kits(federation, new_authority=new_authority)
     kit = federation.file("sites", "SITE", "flare")
     say(f"Hand {kit} to each site: it puts the folder startup in the place of its own and starts")
-    say(f"again. Start the server again: fedcluster flare start {federation.file('flare/server')}")
+    how = command_line("flare", "start", federation.file("flare", "server"))
+    say(f"again. Start the server again: {how}")
     old = "do not count any more" if new_authority else "count until they end"
     say(f"Certificates made before {old}.")
     return certificate_end(federation.file(FLARE[0]))

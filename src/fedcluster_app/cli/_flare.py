@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from fedcluster.texts import command_line
 from fedcluster_app.cli._federation import Folder
 from fedcluster_app.cli._options import AsJson, argument, option
 from fedcluster_app.cli._screen import Commands, Screen, needs, private, say
@@ -50,7 +51,7 @@ def kit(
         federation = Federation.load(folder)
     make_kits(federation, lead)
     say(f"Wrote {folder}: hand sites/NAME to each of {', '.join(federation.sites)}.")
-    say(f"Start the server: fedcluster flare start {folder / 'flare' / 'server'}")
+    say(f"Start the server: {command_line('flare', 'start', folder / 'flare' / 'server')}")
     say("Start a site: fedcluster flare start flare, in its folder, once its site.toml is right.")
 
 

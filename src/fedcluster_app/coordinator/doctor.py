@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from fedcluster.errors import InputError
+from fedcluster.texts import command_line, counted
 from fedcluster_app.coordinator.certificates import accepted_keys
 from fedcluster_app.coordinator.folder import Federation
 from fedcluster_app.coordinator.lifecycle import certificate_end, expiry_notice, own_certificates
-from fedcluster_app.coordinator.operators import operators_log
+from fedcluster_app.coordinator.operators import operators, operators_log
 from fedcluster_app.coordinator.runs import State, runs
 from fedcluster_app.site.doctor import (
     DOUBTFUL,
@@ -46,14 +47,14 @@ def examined(folder: Path, transports: Sequence[str] = ()) -> Iterator[Finding]:
         return
     n = len(federation.sites)
     yield Finding("folder", GOOD, f"{n} site{'s' * (n > 1)}, at {federation.address}")
-    for what, examine in {"certificate": _certificate, "keys": _keys, "log": _log}.items():
+    parts = {"certificate": _certificate, "keys": _keys, "operators": _operators, "log": _log}
+    for what, examine in {**parts, "runs": _runs}.items():
         try:
             state, said = examine(federation)
         except InputError as error:
             state, said = WRONG, str(error)
         yield Finding(what, state, said)
     yield _program(federation)
-    yield _runs(federation)
     yield modes(federation.folder)
     yield disk(federation.folder)
 
@@ -77,6 +78,11 @@ def _keys(federation: Federation) -> tuple[str, str]:
     return GOOD, "each site has one"
 
 
+def _operators(federation: Federation) -> tuple[str, str]:
+    n = len(operators(federation.folder))
+    return (GOOD, counted(n, "operator")) if n else (DOUBTFUL, "none: nobody can start runs")
+
+
 def _log(federation: Federation) -> tuple[str, str]:
     log = operators_log(federation.folder)
     if not log.path.exists():
@@ -87,21 +93,21 @@ def _log(federation: Federation) -> tuple[str, str]:
 
 def _program(federation: Federation) -> Finding:
     """Return whether the coordinator runs, and sites could reach it from this machine."""
-    start = f"fedcluster federation start {federation.folder}"
+    start = command_line("federation", "start", federation.folder)
     if federation.has_flare:
-        start = f"fedcluster flare start {federation.file('flare', 'server')}"
+        start = command_line("flare", "start", federation.file("flare", "server"))
     elif is_running(federation.folder):
         here = Address.read(federation.local_address)
         return reached(here, federation.authority, federation.host)
     return Finding("coordinator", DOUBTFUL, f"is not seen to run here: {start}")
 
 
-def _runs(federation: Federation) -> Finding:
+def _runs(federation: Federation) -> tuple[str, str]:
     """Return how many runs wait, and which were broken off."""
     known = runs(federation)
     broken = [run.name for run in known if run.state == State.INTERRUPTED]
     if broken:
-        how = f"fedcluster federation run {federation.folder} resume {broken[-1]}"
-        return Finding("runs", DOUBTFUL, f"{len(broken)} interrupted: {how}")
+        how = command_line("federation", "run", federation.folder, "resume", broken[-1])
+        return DOUBTFUL, f"{len(broken)} interrupted: {how}"
     waiting = sum(run.state == State.QUEUED for run in known)
-    return Finding("runs", GOOD, f"{len(known)}, of which {waiting} wait")
+    return GOOD, f"{len(known)}, of which {waiting} wait"

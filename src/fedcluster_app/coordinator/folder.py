@@ -14,6 +14,7 @@ from typing import Any
 
 from fedcluster.core.files import atomic_write, write_json
 from fedcluster.errors import InputError
+from fedcluster.texts import command_line
 from fedcluster_app.coordinator.certificates import issue
 from fedcluster_app.coordinator.operators import OPERATORS, TOKEN, first_files
 from fedcluster_app.records import load_record
@@ -149,7 +150,8 @@ class Federation:
         check_private([folder, *inner], secret=secret)
         finish(folder)
         if not path.exists():
-            raise InputError(f"{path} does not exist; fedcluster federation new {folder} makes it")
+            how = command_line("federation", "new", folder)
+            raise InputError(f"{path} does not exist; {how} makes it")
         return load_record(path, cls, folder=folder.resolve())
 
     @property

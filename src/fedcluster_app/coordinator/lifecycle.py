@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fedcluster.core.files import atomic_write
 from fedcluster.errors import InputError, listed
+from fedcluster.texts import command_line
 from fedcluster_app.coordinator.certificates import (
     DAYS,
     FORMER,
@@ -451,9 +452,10 @@ def _at_sites(federation: Federation, authority: bytes) -> dict[str, bytes]:
 def _own_authority(federation: Federation) -> Path:
     path = federation.file(AUTHORITY)
     if not path.exists():
+        how = command_line("federation", "certificate", federation.folder, "FILE")
         raise InputError(
             f"{path} does not exist: another authority vouches for this coordinator; ask it for a "
-            f"certificate, then fedcluster federation certificate {federation.folder} FILE"
+            f"certificate, then {how}"
         )
     return path
 
@@ -576,7 +578,7 @@ def expiry_notice(federation: Federation) -> str:
     """
     if federation.insecure:
         return ""
-    how = f"fedcluster federation certificate {federation.folder}"
+    how = command_line("federation", "certificate", federation.folder)
     notices = [notice_of(path, how) for path in own_certificates(federation)]
     authority = federation.file(FLARE_AUTHORITY if federation.has_flare else AUTHORITY)
     if authority.exists():
@@ -596,7 +598,7 @@ def check_valid(federation: Federation) -> None:
         With its date and advice.
     """
     for path in own_certificates(federation):
-        check_counts(path, f"fedcluster federation certificate {federation.folder}")
+        check_counts(path, command_line("federation", "certificate", federation.folder))
 
 
 def check_counts(path: Path, how: str) -> None:

@@ -18,6 +18,7 @@ import msgspec
 
 from fedcluster.core.files import json_text
 from fedcluster.errors import InputError
+from fedcluster.texts import command_line
 from fedcluster_app.records import load_record
 from fedcluster_app.trust.audit_log import AuditLog
 from fedcluster_app.trust.owned_files import check_private, commit, locked, private_files
@@ -125,8 +126,8 @@ def add_operator(folder: Path, name: str, *, admin: bool) -> str:
     with _changing(folder) as known:
         if any(each.name.casefold() == name.casefold() for each in known):
             raise InputError(
-                f"operator {name!r} has a token; remove it first: fedcluster federation operator "
-                f"remove {folder} {name}"
+                f"operator {name!r} has a token; remove it first: "
+                f"{command_line('federation', 'operator', folder, name, '--remove')}"
             )
         known.append(operator)
     return token
@@ -164,7 +165,7 @@ def own_token(folder: Path) -> str:
     except OSError as error:
         raise InputError(
             f"runs need an operator's token: set {VARIABLE}, or write it to {path} (an "
-            f"administrator makes one: fedcluster federation operator {folder} NAME)"
+            f"administrator makes one: {command_line('federation', 'operator', folder, 'NAME')})"
         ) from error
 
 

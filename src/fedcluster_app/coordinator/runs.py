@@ -21,6 +21,7 @@ from fedcluster.core.files import write_json
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Job, procedure_of
 from fedcluster.recipes.specifications import RunOptions
+from fedcluster.texts import command_line
 from fedcluster_app.coordinator.folder import CANCEL, FIRST_ROWS, Federation
 from fedcluster_app.coordinator.run_job import MODEL_FILES, RESULT, outcome_of
 from fedcluster_app.records import record_or
@@ -321,7 +322,7 @@ def how_to_go_on(run: Run, folder: Path, where: str) -> str:
         return f"begin anew with {named}, or see fedcluster federation permit --help"
     if NOT_COVERED in run.error:
         return "begin anew with a permit that does, see fedcluster federation permit --help"
-    return f"when that is mended: fedcluster federation run {where} resume {run.name}"
+    return f"when that is mended: {command_line('federation', 'run', where, 'resume', run.name)}"
 
 
 class RunQueue:

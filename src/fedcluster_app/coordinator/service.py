@@ -249,6 +249,9 @@ LOGGER = logging.getLogger(__name__)
 LARGEST_REQUEST = 64 << 20
 """Size in bytes of the largest request: a job with the model that it scores."""
 
+NOBODY_KNOWN = "the coordinator cannot read who may start runs: see fedcluster federation doctor"
+"""Answer to everybody, who may be a stranger, if the file of operators is damaged."""
+
 REQUEST_SECONDS = 30.0
 """Seconds within which the body of a request must arrive."""
 
@@ -306,7 +309,11 @@ class Service:
         async def endpoint(request: Request) -> Response:
             scheme, _, token = request.headers.get("authorization", "").partition(" ")
             shown = token.strip() if scheme.lower() == "bearer" else ""
-            operator = await run_in_threadpool(operator_of, self._federation.folder, shown)
+            try:
+                operator = await run_in_threadpool(operator_of, self._federation.folder, shown)
+            except InputError as error:
+                LOGGER.error("%s", error)
+                raise HTTPException(503, NOBODY_KNOWN) from error
             if operator is None:
                 await run_in_threadpool(self._note_refusal, request)
                 raise HTTPException(401, "no operator has this token")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import ssl
 import time
 import weakref
@@ -22,6 +23,7 @@ from fedcluster.errors import InputError, SiteError, first_cause
 from fedcluster.jobs import Job
 from fedcluster.model.file import read
 from fedcluster.recipes.specifications import RunOptions
+from fedcluster.texts import command_line
 from fedcluster_app.coordinator.folder import ADDRESS, Federation
 from fedcluster_app.coordinator.operators import TOKEN, own_token
 from fedcluster_app.coordinator.run_job import MODEL_FILES
@@ -98,9 +100,8 @@ class Coordinator:
             return self.elsewhere
         listens = record_or(self.federation.file(ADDRESS), dict[str, str], {})
         if "address" not in listens:
-            raise InputError(
-                f"{self.folder} is not started: run fedcluster federation start {self.folder}"
-            )
+            how = command_line("federation", "start", self.folder)
+            raise InputError(f"{self.folder} is not started: run {how}")
         return listens["address"]
 
     @classmethod
@@ -223,7 +224,7 @@ class Coordinator:
         SiteError
             If the run failed; the message has the reason and advice on how to continue.
         """
-        where = f"fedcluster federation run {self.folder} resume {name}"
+        where = command_line("federation", "run", self.folder, "resume", name)
         try:
             while (run := self.get(f"/runs/{name}"))["state"] in GOING:
                 doing(str(run["doing"]))
@@ -235,7 +236,7 @@ class Coordinator:
             gone = f"the coordinator at {self.address} has gone; when that is mended"
             raise SiteError(f"{gone}: {where}") from error
         if run["state"] != State.DONE:
-            here = f"run {self.folder} resume"
+            here = f"run {shlex.quote(str(self.folder))} resume"
             raise SiteError(
                 f"{run['error']}; {str(run.get('advice', '')).replace('run DIR resume', here)}"
             )

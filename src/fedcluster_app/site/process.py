@@ -163,9 +163,14 @@ class Worker(Generic[Asked, Result]):
             return self._why
         if code == -signal.SIGXCPU:
             return f"{TOO_EXPENSIVE}: {self._limits.seconds} s of processor time"
-        if code in (OUT_OF_MEMORY, -signal.SIGKILL):
+        if code == OUT_OF_MEMORY:
             return f"{TOO_EXPENSIVE}: {self._limits.memory_mb:,} MB of memory"
-        return f"{TOO_EXPENSIVE}: its process has ended with status {code}"
+        if code == -signal.SIGKILL:
+            return (
+                "the site's process that computes was killed, by a person or by its system, whose "
+                "log then says that memory ran out; ask again"
+            )
+        return f"the site's process that computes has ended with status {code}; ask again"
 
 
 def serve() -> None:

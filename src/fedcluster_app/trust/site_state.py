@@ -156,10 +156,20 @@ class SiteState:
                 file.execute("BEGIN IMMEDIATE")
                 yield file
         except sqlite3.Error as error:
-            raise InputError(
-                f"{self.path} cannot be used: {error}; {SAYS}: put back a copy"
-            ) from error
+            remedy = REMEDIES.get(
+                getattr(error, "sqlite_errorcode", 0) & 0xFF, f"{SAYS}: put back a copy"
+            )
+            raise InputError(f"{self.path} cannot be used: {error}; {remedy}") from error
 
+
+REMEDIES = {
+    sqlite3.SQLITE_FULL: "make room on its disk; nothing is lost",
+    sqlite3.SQLITE_IOERR: "see whether its disk is full or broken",
+    sqlite3.SQLITE_BUSY: "another program holds it: try again once that has ended",
+    sqlite3.SQLITE_READONLY: "let the site's program write it, and its folder",
+    sqlite3.SQLITE_CANTOPEN: "let the site's program read and write it, and its folder",
+}
+"""What to do about an error that says nothing of what the file holds."""
 
 SAYS = (
     "it says in which secure sums this site has answered, and what is spent of its privacy budget"

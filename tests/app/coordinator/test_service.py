@@ -18,6 +18,7 @@ from typed import invoke
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator import runs as queues
 from fedcluster_app.coordinator import service as services
+from fedcluster_app.coordinator.doctor import WRONG, examined
 from fedcluster_app.coordinator.folder import Federation, create
 from fedcluster_app.coordinator.operators import (
     OPERATORS,
@@ -164,6 +165,16 @@ def test_nothing_is_done_without_a_token(method, path, coordinator: Operated) ->
     assert coordinator.carrier.begun == []
     refused = [line for line in events(coordinator.federation) if line["event"] == "refused"]
     assert [line["path"] for line in refused] == [path] * 5
+
+
+def test_a_damaged_list_of_operators_is_what_operators_are_told(coordinator: Operated) -> None:
+    path = coordinator.federation.folder / "operators.json"
+    path.write_text(path.read_text()[:-9])
+    answer = coordinator.client.get("/runs", headers={"Authorization": "Bearer x"})
+    assert answer.status_code == 503
+    assert answer.json()["error"].endswith("see fedcluster federation doctor")
+    found = {finding.what: finding for finding in examined(coordinator.federation.folder)}
+    assert (found["operators"].state, "operators.json" in found["operators"].said) == (WRONG, True)
 
 
 def test_every_path_that_is_served_is_tried_without_a_token(coordinator: Operated) -> None:

@@ -754,6 +754,15 @@ def test_a_cancelled_run_ends_over_flare_too(network, trial, tmp_path, monkeypat
     assert run_job.outcome_of(folder)["error"] == "the run was cancelled"
 
 
+def test_a_run_whose_job_flare_aborts_says_so(trial, tmp_path):
+    """As FLARE does where its process at a site is killed: nobody cancelled the run."""
+    folder, aborted = begin(trial, tmp_path / "out"), Signal()
+    aborted.trigger("a job's process has ended")
+    error = server.run_job(lambda *_: b"", folder, aborted)
+    assert error.startswith("FLARE aborted the job of the run"), error
+    assert run_job.outcome_of(folder)["error"] == error
+
+
 # Neither transport needs the other
 
 MODULES = {

@@ -47,6 +47,22 @@ def test_a_transaction_is_all_there_or_not_at_all(state):
             assert last(file, "rows") == ("a", "old")
 
 
+@pytest.mark.parametrize(
+    ("begin", "remedy"),
+    [
+        ("PRAGMA max_page_count = 1", "full; make room on its disk; nothing is lost$"),
+        ("PRAGMA query_only = 1", "let the site's program write it, and its folder$"),
+    ],
+)
+def test_an_error_of_the_disk_is_not_called_a_damaged_file(state, begin, remedy):
+    """To put back an old copy, as for a damaged one, would forget what the site has told."""
+    with pytest.raises(InputError, match=remedy), state.transaction() as file:
+        file.execute(begin)
+        put(file, "rows", "a", "x" * 1_000_000)
+    with state.transaction() as file:
+        assert get(file, "rows", "a") is None
+
+
 def test_a_kill_amid_a_transaction_leaves_the_state_before_it(state):
     code = (
         "import os, signal, sys; from pathlib import Path\n"

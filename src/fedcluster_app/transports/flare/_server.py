@@ -14,7 +14,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 
-from fedcluster.errors import InputError
+from fedcluster.errors import InputError, SiteError
 from fedcluster_app.coordinator.folder import CANCEL, Federation
 from fedcluster_app.coordinator.run_job import engine_over, outcome_of, run_in_folder, terms_of
 from fedcluster_app.coordinator.runs import find_run
@@ -26,6 +26,12 @@ from fedcluster_app.wire.remote import RemoteEngine
 
 LOOK_AROUND = 0.25
 """Seconds between two questions to a site that is not connected."""
+
+ABORTED = (
+    "FLARE aborted the job of the run: its process at a site was killed, or somebody aborted it in "
+    "FLARE's console; the log of FLARE's server says at which site"
+)
+"""Reason for a run that FLARE ended and no operator cancelled."""
 
 GONE = {
     ReturnCode.COMMUNICATION_ERROR,
@@ -150,7 +156,10 @@ def run_job(caller: FlareCaller, folder: Path, abort_signal: Signal) -> str:
     """Run the job in a folder; return its error, if any."""
 
     def cancelled() -> bool:
-        return bool(abort_signal.triggered) or (folder / CANCEL).exists()
+        asked_for = (folder / CANCEL).exists()
+        if abort_signal.triggered and not asked_for:
+            raise SiteError(ABORTED)
+        return asked_for
 
     def connect(content: Mapping[str, Any]) -> RemoteEngine:
         return flare_engine(

@@ -25,6 +25,7 @@ from nvflare.fuel.flare_api.api_spec import JobNotFound, NoConnection
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
 
 from fedcluster.errors import InputError, SiteError
+from fedcluster.texts import command_line
 from fedcluster_app.coordinator.certificates import AUTHORITY_DAYS
 from fedcluster_app.coordinator.folder import CANCEL, Federation, changing, readme, site_pages
 from fedcluster_app.coordinator.lifecycle import check_counts, check_valid, notice_of
@@ -333,7 +334,7 @@ def session(federation: Federation, *, patience: float = 20.0) -> Iterator[Sessi
     except Exception as error:
         raise InputError(
             f"FLARE's server at {federation.address} does not answer ({type(error).__name__}); "
-            f"start it with fedcluster flare start {federation.file('flare', 'server')}"
+            f"start it with {command_line('flare', 'start', federation.file('flare', 'server'))}"
         ) from error
     try:
         yield opened

@@ -17,6 +17,7 @@ from typing import Any
 
 from fedcluster.core.files import write_json
 from fedcluster.errors import InputError
+from fedcluster.texts import command_line
 from fedcluster_app.records import load_record
 from fedcluster_app.tables.outputs import atomic_folder
 from fedcluster_app.trust.owned_files import is_foreign, private_files
@@ -216,9 +217,8 @@ def check_locks(kit: Path) -> None:
     """
     if missing := lacking(kit):
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-        raise InputError(
-            f"{kit} lacks a lock: {missing[0]}{more}; fedcluster flare check {kit} --harden PATH"
-        )
+        how = command_line("flare", "check", kit, "--harden", "PATH")
+        raise InputError(f"{kit} lacks a lock: {missing[0]}{more}; {how}")
 
 
 def _lacking_resources(kit: Path, kind: str) -> Iterator[str]:

@@ -39,6 +39,7 @@ from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key
 
 from fedcluster.core.files import write_json
 from fedcluster.errors import InputError, SiteError
+from fedcluster.texts import command_line
 from fedcluster_app.coordinator.certificates import REMOVED, accepted_keys, former_keys, key_digest
 from fedcluster_app.coordinator.folder import Federation
 from fedcluster_app.coordinator.lifecycle import (
@@ -320,7 +321,8 @@ def registered_nodes(federation: Federation) -> dict[int, str]:
     """
     path, folder = federation.file("flower", NODES), federation.folder
     if not path.exists():
-        raise InputError(f"{folder} is not started: run fedcluster federation start {folder}")
+        how = command_line("federation", "start", folder)
+        raise InputError(f"{folder} is not started: run {how}")
     nodes = load_record(path, dict[str, list[int]])
     return {own[0]: site for site, own in nodes.items() if own and own[0]}
 
