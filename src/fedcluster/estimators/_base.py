@@ -104,10 +104,7 @@ def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data
     def rows_of(part: SiteTable, roles: ColumnRoles) -> Data:
         if plain:
             return Data(part.table)
-        if names is not None:
-            check_same(part, names)
-        own = _roles_of(part, names, roles)
-        return read_table(part.table, own, part.owner)
+        return read_table(part.table, _roles_of(part, names, roles), part.owner)
 
     for part, rows in zip(parts, each_site(parts, roles, rows_of), strict=True):
         check_no_total(part.owner, rows)
@@ -140,27 +137,16 @@ def _in_common_names(parts: Sequence[SiteTable], names: Sequence[str]) -> list[S
 
 def _roles_of(part: SiteTable, names: list[str] | None, roles: ColumnRoles) -> ColumnRoles:
     """Return the roles of a site's columns: those of the first site, if all must have them."""
-    if names is None or column_names(part.table) is None:
-        return roles
-    return replace(roles, values=tuple(names))
-
-
-def check_same(part: SiteTable, names: Sequence[str]) -> None:
-    """Raise an error for a table whose columns are not those of the first site."""
     have = column_names(part.table)
-    if have is None:
-        return
-    common = {own: name for name, own in own_names(have, names).items()}
-    have = [common.get(name, name) for name in have]
-    lacking = [name for name in names if name not in have]
-    extra = [name for name in have if name not in names]
-    if lacking or extra:
-        what = " and ".join(
-            f"{verb} {', '.join(map(repr, those))}"
-            for verb, those in (("lacks", lacking), ("alone has", extra))
-            if those
+    if names is None or have is None:
+        return roles
+    if len(have) > len(names):
+        known = {*names, *own_names(have, names).values()}
+        more = ", ".join(repr(name) for name in have if name not in known)
+        raise ValueError(
+            f"{part.where}columns: it alone has {more}; every site must have the same columns"
         )
-        raise ValueError(f"{part.where}columns: {what}; every site must have the same columns")
+    return replace(roles, values=tuple(names))
 
 
 def _check_dates(data: Mapping[str, Data], dates: Mapping[str, str]) -> None:

@@ -21,6 +21,7 @@ from fedcluster_app.cli._screen import REFUSALS, Doing, Screen, say, until_inter
 
 if TYPE_CHECKING:
     from fedcluster.model import Model
+    from fedcluster_app.cli._dask import Partitions
     from fedcluster_app.cli._runs import Counts, Evaluation
     from fedcluster_app.report.tables import SiteRecord
 
@@ -87,15 +88,11 @@ def fit(
                 report=report,
             )
         else:
-            address = cli.check_engine(
-                engine, rows, min_cluster_size, append=join.append, report=report
-            )
-            from fedcluster_app.cli import _dask as on_dask
+            more = {"append": join.append, "report": report}
+            partitions = _on_dask(engine, files, rows, screen.doing, min_cluster_size, **more)
             from fedcluster_app.cli import _runs as runs
 
-            fitted, content, written = screen.wait_for(
-                lambda: on_dask.fit(job, files, rows, address, out, screen.doing, said)
-            )
+            fitted, content, written = screen.wait_for(lambda: partitions.fit(job, out, said))
         screen.warnings += content["warnings"]
         from fedcluster_app.report import messages, tables
     screen.result(
@@ -157,13 +154,10 @@ def select_k(
                 lambda: runs.run_job(job, read, screen.doing, min_cluster_size)[0]
             )
         else:
-            address = cli.check_engine(engine, rows, min_cluster_size)
-            from fedcluster_app.cli import _dask as on_dask
+            partitions = _on_dask(engine, files, rows, screen.doing, min_cluster_size)
             from fedcluster_app.cli import _runs as runs
 
-            chosen = screen.wait_for(
-                lambda: on_dask.select_k(job, files, rows, address, screen.doing)
-            )
+            chosen = screen.wait_for(lambda: partitions.select_k(job))
         from fedcluster_app.report import messages
         from fedcluster_app.report.job_files import content_of
 
@@ -288,9 +282,9 @@ def predict(
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         show.check_folder(out)
         rows = cli.FileOptions(**asdict(values), id_column=join.id_column)
-        given = (model_file, files, rows, cli.own(own_algorithm), join, out, screen)
-        sites, ignored, unknown, filled, tables = (
-            _label(*given) if engine is None else _label_by_dask(engine, *given)
+        algorithm = cli.own(own_algorithm)
+        sites, ignored, unknown, filled, tables = _label(
+            engine, model_file, files, rows, algorithm, join, out, screen
         )
         from fedcluster.core.files import plain
         from fedcluster.preprocessing.spec import noticed_in_words
@@ -317,7 +311,23 @@ def predict(
     )
 
 
+def _on_dask(
+    engine: str,
+    files: Sequence[str],
+    rows: cli.FileOptions,
+    doing: Doing,
+    smallest: int | None = None,
+    **more: bool,
+) -> Partitions:
+    """Return files on a Dask cluster, after checking that all options apply there."""
+    address = cli.check_engine(engine, rows, smallest, **more)
+    from fedcluster_app.cli._dask import Partitions
+
+    return Partitions(files, rows, address, doing)
+
+
 def _label(
+    engine: str | None,
     model_file: Path,
     files: Sequence[str],
     rows: cli.FileOptions,
@@ -329,6 +339,10 @@ def _label(
     """Label the rows of files, and write the labels."""
     from fedcluster_app.cli import _reading as reading
 
+    if engine is not None:
+        partitions = _on_dask(engine, files, rows, screen.doing, append=join.append)
+        [model], roles = reading.models_of([model_file], rows, algorithm)
+        return *screen.wait_for(lambda: partitions.predict(model, roles, out)), []
     joined = reading.open_tables(files, join, rows)
     [model], read = reading.read_for_models([model_file], files, rows, screen.doing, algorithm)
     from fedcluster_app.cli import _runs as runs
@@ -345,28 +359,6 @@ def _label(
     }
     written = joined.files([site.labels for site in sites])
     return sites, ignored, *runs.unknown_and_filled(model, tables), written
-
-
-def _label_by_dask(
-    engine: str,
-    model_file: Path,
-    files: Sequence[str],
-    rows: cli.FileOptions,
-    algorithm: str | None,
-    join: cli.JoinOptions,
-    out: Path,
-    screen: Screen,
-) -> Labelled:
-    """Label the rows of partitions on a Dask cluster, and write the labels."""
-    address = cli.check_engine(engine, rows, append=join.append)
-    from fedcluster_app.cli import _dask as on_dask
-    from fedcluster_app.cli import _reading as reading
-
-    [model], roles = reading.models_of([model_file], rows, algorithm)
-    labelled = screen.wait_for(
-        lambda: on_dask.predict(model, files, rows, roles, address, out, screen.doing)
-    )
-    return *labelled, []
 
 
 def _asking(
@@ -386,11 +378,9 @@ def _asking(
         from fedcluster_app.cli import _runs as runs
 
         return models, lambda job: runs.on_model(job, read, doing, smallest)
-    address = cli.check_engine(engine, rows, smallest if smallest > 1 else None)
-    from fedcluster_app.cli import _dask as on_dask
-
+    partitions = _on_dask(engine, files, rows, doing, smallest if smallest > 1 else None)
     models, roles = reading.models_of(model_files, rows, algorithm)
-    return models, lambda job: on_dask.on_model(job, files, rows, roles, address, doing)
+    return models, lambda job: partitions.on_model(job, roles)
 
 
 @cli.with_options

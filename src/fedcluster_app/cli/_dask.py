@@ -35,124 +35,117 @@ SHARE = 4
 """Share of the workers' memory above which rows are read anew in every round."""
 
 
-def fit(
-    job: Fit,
-    files: Sequence[str],
-    rows: FileOptions,
-    address: str,
-    out: Path,
-    doing: Doing,
-    said: Mapping[str, Any],
-) -> tuple[FittedSites, dict[str, Any], list[str]]:
-    """Find clusters of Parquet files, and write them and the labels of each partition."""
-    with _partitions(files, rows, None, address, doing) as (engine, _):
-        report = _executed(job, engine, doing)
-        model = jobs.model_of(report)
-        fitted = FittedSites(report, model, {}, {}, ())
+@dataclass(frozen=True, slots=True)
+class Partitions:
+    """Parquet files, whose partitions a Dask cluster reads.
 
-        def labelled(folder: Path) -> FittedSites:
-            paths = label_files(engine.names)
-            found = _labelled(model, model.row_form.roles, engine, doing)
-            written = ((at, each.labels) for at, each in _written(found, folder, paths))
-            records = records_of(report, written, len(model.weights), paths)
-            none = {record.name: record.rows - sum(record.clusters) for record in records}
-            doubts = [f"{n:,} rows of {at} are in no cluster (-1)" for at, n in none.items() if n]
-            return replace(fitted, records=records, doubts=doubts)
-
-        return write_fit(out, fitted, as_written(said, files, {}, out), label=labelled)
-
-
-def select_k(
-    job: SelectK, files: Sequence[str], rows: FileOptions, address: str, doing: Doing
-) -> JobReport:
-    """Choose the number of clusters of Parquet files."""
-    with _partitions(files, rows, None, address, doing) as (engine, _):
-        return _executed(job, engine, doing)
-
-
-def on_model(
-    job: Evaluate | Profile,
-    files: Sequence[str],
-    rows: FileOptions,
-    roles: ColumnRoles,
-    address: str,
-    doing: Doing,
-) -> Evaluation:
-    """Score or profile the clusters of a model on the rows of all partitions together."""
-    if isinstance(job, Evaluate):
-        job = replace(job, labels=rows.label_column is not None)
-    with _partitions(files, rows, roles, address, doing) as (engine, _):
-        report = _executed(job, engine, doing)
-        found = _labelled(job.model, replace(roles, **roles_of(rows)), engine, doing)
-        labels = ((at, each.labels) for at, each in found)
-        return Evaluation(report, {}, records_of(report, labels, len(job.model.weights)))
-
-
-def predict(
-    model: Model,
-    files: Sequence[str],
-    rows: FileOptions,
-    roles: ColumnRoles,
-    address: str,
-    out: Path,
-    doing: Doing,
-) -> tuple[list[SiteRecord], dict[str, list[str]], Counts, Counts]:
-    """Write the labels of each partition.
-
-    Returns
-    -------
-    records : list of SiteRecord
-        What each partition holds.
-    ignored : dict of str to list of str
-        The columns of each partition that the model does not use.
-    unknown, filled : dict of str to dict of str to int
-        The counts of unknown texts and of values that were filled in, by partition and column.
+    Parameters
+    ----------
+    files : sequence of str
+        The files.
+    rows : FileOptions
+        How they are read.
+    address : str
+        The address of the cluster; "" for one that is started on this machine.
+    doing : Doing
+        Shows the progress.
     """
-    unknown: Counts = {}
-    filled: Counts = {}
-    records = []
-    with (
-        _partitions(files, rows, roles, address, doing, keep=False) as (engine, ignored),
-        atomic_folder(out) as folder,
-    ):
-        paths = label_files(engine.names, "")
-        found = _labelled(model, roles, engine, doing)
-        for name, each in _written(found, folder, paths):
-            records.append(site_record(name, each.labels, len(model.weights), paths[name]))
-            unknown |= {name: each.unknown} if each.unknown else {}
-            filled |= {name: each.filled} if each.filled else {}
-    return records, {record.name: ignored for record in records}, unknown, filled
 
+    files: Sequence[str]
+    rows: FileOptions
+    address: str
+    doing: Doing
 
-@contextmanager
-def _partitions(
-    files: Sequence[str],
-    rows: FileOptions,
-    roles: ColumnRoles | None,
-    address: str,
-    doing: Doing,
-    *,
-    keep: bool = True,
-) -> Iterator[tuple[DaskEngine, list[str]]]:
-    """Give the engine for some files, on a cluster that is started if it has no address.
+    def fit(
+        self, job: Fit, out: Path, said: Mapping[str, Any]
+    ) -> tuple[FittedSites, dict[str, Any], list[str]]:
+        """Find clusters, and write them and the labels of each partition."""
+        with self._started(None) as (engine, _):
+            report = _executed(job, engine, self.doing)
+            model = jobs.model_of(report)
+            fitted = FittedSites(report, model, {}, {}, ())
 
-    Also gives the columns of the files that have no role.
-    """
-    import distributed
+            def labelled(folder: Path) -> FittedSites:
+                paths = label_files(engine.names)
+                found = _labelled(model, model.row_form.roles, engine, self.doing)
+                written = ((at, each.labels) for at, each in _written(found, folder, paths))
+                records = records_of(report, written, len(model.weights), paths)
+                none = [(each.name, each.rows - sum(each.clusters)) for each in records]
+                doubts = [f"{n:,} rows of {at} are in no cluster (-1)" for at, n in none if n]
+                return replace(fitted, records=records, doubts=doubts)
 
-    with ExitStack() as started:
-        doing("connecting to the Dask cluster" if address else "starting the Dask cluster")
-        local = {"n_workers": thread_count(), "threads_per_worker": 1, "silence_logs": "ERROR"}
-        try:
-            here: Any = address or started.enter_context(
-                distributed.LocalCluster(dashboard_address=":0", **local)
-            )
-            client = started.enter_context(distributed.Client(here))
-        except OSError as error:
-            at = f"at {address or 'this machine'} ({type(error).__name__})"
-            raise InputError(f"no Dask scheduler answers {at}") from None
-        doing("reading the files")
-        yield _engine(files, rows, roles, client, keep=keep)
+            study = as_written(said, self.files, {}, out)
+            return write_fit(out, fitted, study, label=labelled)
+
+    def select_k(self, job: SelectK) -> JobReport:
+        """Choose the number of clusters."""
+        with self._started(None) as (engine, _):
+            return _executed(job, engine, self.doing)
+
+    def on_model(self, job: Evaluate | Profile, roles: ColumnRoles) -> Evaluation:
+        """Score or profile the clusters of a model on the rows of all partitions together."""
+        if isinstance(job, Evaluate):
+            job = replace(job, labels=self.rows.label_column is not None)
+        with self._started(roles) as (engine, _):
+            report = _executed(job, engine, self.doing)
+            own = replace(roles, **roles_of(self.rows))
+            found = _labelled(job.model, own, engine, self.doing)
+            labels = ((at, each.labels) for at, each in found)
+            return Evaluation(report, {}, records_of(report, labels, len(job.model.weights)))
+
+    def predict(
+        self, model: Model, roles: ColumnRoles, out: Path
+    ) -> tuple[list[SiteRecord], dict[str, list[str]], Counts, Counts]:
+        """Write the labels of each partition.
+
+        Returns
+        -------
+        records : list of SiteRecord
+            What each partition holds.
+        ignored : dict of str to list of str
+            The columns of each partition that the model does not use.
+        unknown, filled : dict of str to dict of str to int
+            The counts of unknown texts and of values that were filled in, by partition and column.
+        """
+        unknown: Counts = {}
+        filled: Counts = {}
+        records = []
+        with (
+            self._started(roles, keep=False) as (engine, ignored),
+            atomic_folder(out) as folder,
+        ):
+            paths = label_files(engine.names, "")
+            found = _labelled(model, roles, engine, self.doing)
+            for name, each in _written(found, folder, paths):
+                records.append(site_record(name, each.labels, len(model.weights), paths[name]))
+                unknown |= {name: each.unknown} if each.unknown else {}
+                filled |= {name: each.filled} if each.filled else {}
+        return records, {record.name: ignored for record in records}, unknown, filled
+
+    @contextmanager
+    def _started(
+        self, roles: ColumnRoles | None, *, keep: bool = True
+    ) -> Iterator[tuple[DaskEngine, list[str]]]:
+        """Give the engine, on a cluster that is started if it has no address.
+
+        Also gives the columns of the files that have no role.
+        """
+        import distributed
+
+        with ExitStack() as started:
+            how = "connecting to" if self.address else "starting"
+            self.doing(f"{how} the Dask cluster")
+            local = {"n_workers": thread_count(), "threads_per_worker": 1, "silence_logs": "ERROR"}
+            try:
+                here: Any = self.address or started.enter_context(
+                    distributed.LocalCluster(dashboard_address=":0", **local)
+                )
+                client = started.enter_context(distributed.Client(here))
+            except OSError as error:
+                at = f"at {self.address or 'this machine'} ({type(error).__name__})"
+                raise InputError(f"no Dask scheduler answers {at}") from None
+            self.doing("reading the files")
+            yield _engine(self.files, self.rows, roles, client, keep=keep)
 
 
 def _executed(job: Job, engine: DaskEngine, doing: Doing) -> JobReport:

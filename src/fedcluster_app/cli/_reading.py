@@ -325,8 +325,9 @@ def _read(
     if are_site_files(files):
         if options.label_column:
             raise refused("site-file-labels")
-        recoded = (options.source, options.missing_values, options.codes, options.rename)
-        if any(recoded) or _said_of(options.sites) or roles_of(options):
+        said = (options.source, options.missing_values, options.codes, options.rename)
+        own = (table.keys() - {"path"} for table in options.sites.values())
+        if any(said) or any(own) or roles_of(options):
             raise refused("site-file-options")
         return _open_sites(files, roles, options.protection, doing)
     if options.site_column is not None and len(files) > 1:
@@ -800,11 +801,6 @@ def named_sources(
         there = ", ".join(sorted(sources))
         raise InputError(f"{dotted('sites', alone[0])}: no file is of this site; there are {there}")
     return dict(sorted(sources.items()))
-
-
-def _said_of(sites: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the sites of which more is said than their files."""
-    return [site for site, table in sites.items() if table.keys() - {"path"}]
 
 
 def _named(argument: str, options: ValueOptions) -> tuple[str, OneSource]:

@@ -765,6 +765,10 @@ class _Written(Struct, forbid_unknown_fields=True):
         InputError
             If a table has a key that is unknown or of a wrong type, or if keys are incompatible.
         """
+        as_it_is = (
+            *("columns", "weight_column", "group_column", "label_column", "id_column"),
+            *("protection", "values_in_memory", "plugins", "federation"),
+        )
         codes = _table("codes", self.codes, dict[str, Codes])
         privacy = _table("privacy", self.privacy or {}, _Privacy)
         only_rules = bool(self.privacy) and not set(self.privacy or ()) - set(RULES)
@@ -772,26 +776,18 @@ class _Written(Struct, forbid_unknown_fields=True):
         site = SiteFile(
             name=self.name.strip(),
             source=self._source(path.parent),
-            columns=self.columns,
-            weight_column=self.weight_column,
-            group_column=self.group_column,
-            label_column=self.label_column,
-            id_column=self.id_column,
+            **{key: getattr(self, key) for key in as_it_is},
             codes={name: {a.strip(): b.strip() for a, b in codes[name].items()} for name in codes},
             missing_values=tuple(map(str, self.missing_values)),
             rename=_table("rename", self.rename, dict[str, Text]),
             factors=_table("factors", self.factors, dict[str, Factor]),
             dates=_table("dates", self.dates, dict[str, DateRule]),
-            protection=self.protection,
             groups=privacy.groups(self.groups),
             limits=_table("limits", self.limits or {}, Limits),
             cost=_table("cost", self.cost, Cost),
             policy=_table("policy", self.policy, PolicyLimits),
             privacy=privacy.budget() if has_budget else None,
             colluders=privacy.colluders,
-            values_in_memory=self.values_in_memory,
-            plugins=self.plugins,
-            federation=self.federation,
             permits=_table("permits", self.permits, _Permits).required,
             path=path,
         )

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, date, datetime
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -135,7 +136,7 @@ class Permit:
             "steps": self.steps,
         }
         for key, values in texts.items():
-            if not values or not all(map(_is_text, values)):
+            if not values or not all(each.strip() and each.isprintable() for each in values):
                 return f"{key} must be text without control characters, and not empty"
         if not PERMIT_ID.fullmatch(self.id):
             return f"id {self.id!r}: use at most 64 letters, digits, - and _"
@@ -159,16 +160,9 @@ class Permit:
 
     def text(self) -> str:
         """Return the permit in the form of a file."""
-        values = {k: v if isinstance(v, date) else _quoted(v) for k, v in asdict(self).items()}
+        quoted = partial(json.dumps, ensure_ascii=False)
+        values = {k: v if isinstance(v, date) else quoted(v) for k, v in asdict(self).items()}
         return "".join(f"{key} = {value}\n" for key, value in values.items())
-
-
-def _is_text(value: str) -> bool:
-    return bool(value.strip()) and value.isprintable()
-
-
-def _quoted(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def new_key() -> tuple[bytes, bytes]:

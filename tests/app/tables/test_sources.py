@@ -174,7 +174,7 @@ def test_what_is_wrong_with_a_path_is_said_in_one_line() -> None:
         model.fit("a.csv")
     with pytest.raises(InputError, match=r"^site 'n': none\.csv does not exist"):
         model.fit({"n": "none.csv"})
-    with pytest.raises(ValueError, match="site 'b', columns: lacks 'age'"):
+    with pytest.raises(ValueError, match="site 'b' has no column 'age'; it has bmi, dose"):
         model.fit({"a": write("b.csv"), "b": FRAME[["bmi", "dose"]]})
     with pytest.raises(InputError, match="has no column 'dose'"):
         FRAME[["age", "bmi"]].to_csv("two.csv", index=False)
