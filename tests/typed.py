@@ -1,5 +1,6 @@
 """Commands as they are typed, in this process."""
 
+import shlex
 from pathlib import Path
 
 from click.testing import Result
@@ -8,29 +9,29 @@ from typer.testing import CliRunner
 from fedcluster_app.cli import app
 
 
-def run(*arguments: object) -> Result:
-    """Run a command; it must not fail unexpectedly."""
-    ran = CliRunner().invoke(app, [str(argument) for argument in arguments])
+def run(line: object = "", *arguments: object) -> Result:
+    """Run a command, of which the first words may be one text; it must not fail unexpectedly."""
+    ran = CliRunner().invoke(app, [*shlex.split(str(line)), *map(str, arguments)])
     if ran.exception and not isinstance(ran.exception, SystemExit):
         raise ran.exception
     return ran
 
 
-def invoke(*arguments: object) -> tuple[int, str]:
+def invoke(line: object, *arguments: object) -> tuple[int, str]:
     """The exit status of a command, and all that it says."""
-    ran = run(*arguments)
+    ran = run(line, *arguments)
     return ran.exit_code, ran.output
 
 
-def fails(*arguments: object) -> str:
+def fails(line: object, *arguments: object) -> str:
     """The line that a command of bad input leaves on stderr, and nothing else anywhere."""
     before = everything()
-    ran = run(*arguments)
+    ran = run(line, *arguments)
     assert (ran.exit_code, ran.stdout) == (2, "")
     assert everything() == before
-    [line] = ran.stderr.splitlines()
-    assert line.startswith("error: ")
-    return line.removeprefix("error: ")
+    [said] = ran.stderr.splitlines()
+    assert said.startswith("error: ")
+    return said.removeprefix("error: ")
 
 
 def everything() -> dict[str, bytes | None]:

@@ -25,16 +25,8 @@ ROWS = {
     for name, n in {"north": 60, "south": 80, "west": 70}.items()
 }
 MORE = RNG.normal(size=(50, 2))
-FIT = [
-    "--algorithm",
-    "lloyd",
-    "--set",
-    "fit.init=summaries",
-    "--scale",
-    "none",
-    "--set",
-    "run.deadline=300",
-]
+FIT = ["--algorithm", "lloyd", "--set", "fit.init=summaries", "--scale", "none"]
+FIT += ["--set", "run.deadline=300"]
 
 
 @pytest.fixture(scope="module")

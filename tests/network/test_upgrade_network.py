@@ -28,16 +28,8 @@ ROWS = {
     name: RNG.normal(size=(n, 2)) * 2 + RNG.integers(0, 4, (n, 1)) * [3.0, 5.0]
     for name, n in {"north": 60, "south": 80, "west": 70}.items()
 }
-FIT = [
-    "--algorithm",
-    "lloyd",
-    "--set",
-    "fit.init=summaries",
-    "--set",
-    "fit.tol=0",
-    "--scale",
-    "none",
-]
+FIT = ["--algorithm", "lloyd", "--set", "fit.init=summaries", "--scale", "none"]
+FIT += ["--set", "fit.tol=0"]
 ROUNDS = 6
 
 

@@ -117,9 +117,7 @@ def test_parquet_and_one_file_of_all_sites_give_the_same(rows, files):
     both = np.concatenate([rows["south"], rows["north"]])
     site = ["south"] * 20 + ["north"] * 30
     write("all.parquet", x=both[:, 0], hospital=site, y=both[:, 1])
-    ran = run(
-        "fit", "all.parquet", "--site-column", "hospital", "-k", 3, "--out", "again", "--json"
-    )
+    ran = run("fit all.parquet --site-column hospital -k 3 --out again --json")
     assert Path("out/model.json").read_text() == Path("again/model.json").read_text()
     assert [row for row, _ in labels("north", "again")] == list(range(21, 51))
     assert [c for _, c in labels("north", "again")] == [c for _, c in labels("north")]
@@ -136,47 +134,15 @@ def test_float32_stays_float32(rows):
 def test_every_option_reaches_the_estimator(rows, files):
     write("north.csv", x=rows["north"][:, 0], w=[1.0, 2.0] * 15)
     ran = run(
-        *(
-            "fit",
-            "north.csv",
-            "-k",
-            2,
-            "--out",
-            "out",
-            "--algorithm",
-            "fkm",
-            "--set",
-            "fit.init=random",
-        ),
-        *(
-            "--set",
-            "fit.n_init=3",
-            "--set",
-            "fit.max_iter=7",
-            "--set",
-            "fit.tol=0.01",
-            "--min-cluster-size",
-            4,
-            "--seed",
-            9,
-        ),
-        *("--set", "weight_column=w", "--json", "--scale", "none"),
+        "fit north.csv -k 2 --out out --algorithm fkm --set fit.init=random --set fit.n_init=3 "
+        "--set fit.max_iter=7 --set fit.tol=0.01 --min-cluster-size 4 --seed 9 "
+        "--set weight_column=w --json --scale none"
     )
     algorithm = Model.load("out/model.json").algorithm
     steps = algorithm["steps"]
-    assert (
-        dict(algorithm)
-        | {
-            "name": "fkm",
-            "init": "random",
-            "max_iter": 7,
-            "min_cluster_size": 4,
-            "n_clusters": 2,
-            "n_init": 3,
-            "tol": 0.01,
-        }
-        == algorithm
-    )
+    asked = {"name": "fkm", "init": "random", "max_iter": 7, "min_cluster_size": 4}
+    asked |= {"n_clusters": 2, "n_init": 3, "tol": 0.01}
+    assert dict(algorithm) | asked == algorithm
     assert "client_init='random'" in steps[0]
     assert Model.load("out/model.json").weights.sum() == 45
     result = json.loads(ran.stdout)
@@ -336,17 +302,17 @@ def test_bad_input_is_one_line_and_status_2(files, arguments, line):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["fit", "north.csv", "-k", "two", "--out", "out"], ["'-k'", "fit --help"]),
-        (["fit", "north.csv", "-k", 2, "--algorithm", "best", "--out", "out"], ["'best'", "lloyd"]),
-        (["predict", "model.json", "north.csv"], ["--out"]),
-        (["predict", "model.json"], ["FILE", "predict --help"]),
-        (["frob"], ["frob", "fedcluster --help"]),
-        (["fi"], ["'fi'. Did you mean 'fit'?; see"]),
-        (["--frob"], ["--frob", "fedcluster --help"]),
+        ("fit north.csv -k two --out out", ["'-k'", "fit --help"]),
+        ("fit north.csv -k 2 --algorithm best --out out", ["'best'", "lloyd"]),
+        ("predict model.json north.csv", ["--out"]),
+        ("predict model.json", ["FILE", "predict --help"]),
+        ("frob", ["frob", "fedcluster --help"]),
+        ("fi", ["'fi'. Did you mean 'fit'?; see"]),
+        ("--frob", ["--frob", "fedcluster --help"]),
     ],
 )
 def test_a_wrong_command_line_is_one_line_too(files, arguments, words):
-    line = fails(*arguments)
+    line = fails(*arguments.split())
     assert all(word in line for word in words)
 
 
@@ -450,16 +416,9 @@ def test_an_output_folder_is_not_overwritten_unless_told(files):
     Path("out/labels/mine.csv").write_text("mine")
     assert fails(*arguments) == "out is not empty; choose another --out or add --overwrite"
     assert run("fit", "new=north.csv", *arguments[2:], "--overwrite").exit_code == 0
-    assert sorted(path.name for path in Path("out").rglob("*") if path.is_file()) == [
-        "history.json",
-        "mine.csv",
-        "mine.txt",
-        "model.json",
-        "new.csv",
-        "report.html",
-        "south.csv",
-        "study.toml",
-    ]
+    files = ["history.json", "mine.csv", "mine.txt", "model.json", "new.csv", "report.html"]
+    files += ["south.csv", "study.toml"]
+    assert sorted(path.name for path in Path("out").rglob("*") if path.is_file()) == files
     Path("file").touch()
     assert fails(*arguments[:-1], "file") == "file is a file; --out names a folder"
 
@@ -532,9 +491,7 @@ def test_predict_refuses_what_it_cannot_label(files):
 
 def test_sites_may_have_names_that_no_file_can_have():
     Path("all.csv").write_text("site,x\na/b,1\n..,2\nNorth,8\nnorth,9\na/b,5\n..,6\n")
-    ran = run(
-        "fit", "all.csv", "--site-column", "site", "-k", 1, "--out", "out", "--json", "--quiet"
-    )
+    ran = run("fit all.csv --site-column site -k 1 --out out --json --quiet")
     assert ran.exit_code == 0
     assert sorted(path.name for path in Path("out/labels").iterdir()) == [
         "%2E%2E.csv",
@@ -840,25 +797,16 @@ HARD = "--algorithm ffcm is for fuzzy clusters (--fuzzy), not for k-means: leave
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--set", "fit.m=1"], "fit.m must be above 1, not 1; near 1, degrees are nearly 0 and 1"),
-        (
-            ["--set", "fit.m=inf"],
-            "fit.m must be above 1, not inf; near 1, degrees are nearly 0 and 1",
-        ),
-        (["--fuzzy", "--algorithm", "fkm"], FUZZY.format("--fuzzy")),
-        (
-            ["--set", "fit.m=2", "--algorithm", "fkm"],
-            FUZZY.format("fit.m"),
-        ),
-        (["--algorithm", "ffcm"], HARD),
-        (
-            ["--set", "fit.participation=0"],
-            "fit.participation must be above 0 and at most 1, not 0",
-        ),
+        ("--set fit.m=1", "fit.m must be above 1, not 1; near 1, degrees are nearly 0 and 1"),
+        ("--set fit.m=inf", "fit.m must be above 1, not inf; near 1, degrees are nearly 0 and 1"),
+        ("--fuzzy --algorithm fkm", FUZZY.format("--fuzzy")),
+        ("--set fit.m=2 --algorithm fkm", FUZZY.format("fit.m")),
+        ("--algorithm ffcm", HARD),
+        ("--set fit.participation=0", "fit.participation must be above 0 and at most 1, not 0"),
     ],
 )
 def test_options_that_do_not_fit_are_fails(files, options, message):
-    assert fails("fit", *files, "-k", 2, "--out", "out", *options) == message
+    assert fails("fit", *files, "-k", 2, "--out", "out", *options.split()) == message
 
 
 def test_too_few_centres_from_the_sites_are_one_line():

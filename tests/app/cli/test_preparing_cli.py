@@ -73,20 +73,8 @@ def test_three_files_as_they_are_take_one_command(files, tables):
 
 
 def test_predict_in_another_process_gives_the_labels_of_the_fit(files):
-    run(
-        "fit",
-        *files,
-        "-k",
-        3,
-        "--set",
-        "prepare.pca=2",
-        "--set",
-        "prepare.log=['age']",
-        "--scale",
-        "robust",
-        "--out",
-        "out",
-    )
+    how = "fit -k 3 --set prepare.pca=2 --scale robust --out out"
+    run(how, "--set", "prepare.log=['age']", *files)
     script = Path(sys.executable).with_name("fedcluster")
     arguments = [script, "predict", "out/model.json", *files, "--out", "again", "--quiet"]
     subprocess.run(arguments, check=True)
@@ -197,47 +185,38 @@ def test_the_names_to_choose_from_are_those_of_prepare():
     ("options", "line"),
     [
         (
-            ["--missing", "error"],
+            "--missing error",
             "values are missing: 1 of 'height' at west; 1 of 'sex' at west; drop their rows or "
             "fill them in: missing is one of drop, mean, median and ignore",
         ),
         (
-            ["--scale", "minmax"],
+            "--scale minmax",
             "scaling by minmax needs bounds of 'age', 'height': give them, since a site's smallest "
             "and largest values are single rows and never leave it",
         ),
+        ("--set prepare.bounds=[1]", "--set prepare.bounds=[1]: [prepare], bounds must be two "),
+        ("--set prepare.weights.sex=a", "--set prepare.weights.sex=a: [prepare], weights.sex "),
         (
-            ["--set", "prepare.bounds=[1]"],
-            "--set prepare.bounds=[1]: [prepare], bounds must be two ",
-        ),
-        (
-            ["--set", "prepare.weights.sex=a"],
-            "--set prepare.weights.sex=a: [prepare], weights.sex ",
-        ),
-        (
-            ["--set", "prepare.weights.sex=-1"],
+            "--set prepare.weights.sex=-1",
             "the weight of 'sex' must be above 0 and at most 1e+12, not -1.0",
         ),
-        (["--set", "prepare.bounds.age=1"], "--set prepare.bounds.age=1: [prepare], bounds.age "),
+        ("--set prepare.bounds.age=1", "--set prepare.bounds.age=1: [prepare], bounds.age "),
+        ("--set prepare.bounds.age=[9,1]", "the bounds of 'age', 9.0 and 1.0, are no interval"),
         (
-            ["--set", "prepare.bounds.age=[9,1]"],
-            "the bounds of 'age', 9.0 and 1.0, are no interval",
-        ),
-        (
-            ["--set", "prepare.log=['size']"],
+            "--set prepare.log=['size']",
             "the logarithm of 'size': that is no column of numbers; there are ",
         ),
-        (["--categories", "size"], "there is no column 'size' to make categories of"),
-        (["--set", "prepare.pca=0"], "prepare.pca must be at least 1, not 0"),
+        ("--categories size", "there is no column 'size' to make categories of"),
+        ("--set prepare.pca=0", "prepare.pca must be at least 1, not 0"),
         (
-            ["--set", "prepare.pca=9"],
+            "--set prepare.pca=9",
             "9 principal components are asked for, of 4 columns; ask for at most 4",
         ),
-        (["--columns", "age,note"], "site 'north' has no column 'note'; it has age, height, sex"),
+        ("--columns age,note", "site 'north' has no column 'note'; it has age, height, sex"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(files, options, line):
-    assert fails("fit", *files, "-k", 3, "--out", "out", *options).startswith(line)
+    assert fails("fit", *files, "-k", 3, "--out", "out", *options.split()).startswith(line)
 
 
 @pytest.mark.parametrize(

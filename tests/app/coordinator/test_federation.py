@@ -175,20 +175,17 @@ def test_a_federation_reads_what_was_written(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        (["--sites", "a,b", "--address", "host"], "must be HOST:PORT"),
-        (["--sites", "a,b", "--address", "host:0"], "must be HOST:PORT"),
-        (["--sites", "a,a"], "names 'a' twice"),
-        (["--sites", "a,A"], "differ in capital letters only"),
-        (["--sites", "a,../b"], "site name '../b': use letters"),
-        (["--sites", "a,"], "site name '': use letters"),
-        (
-            ["--sites", "a", "--address", "10.0.0.1:8443", "--insecure"],
-            "insecure is for one",
-        ),
+        ("--sites a,b --address host", "must be HOST:PORT"),
+        ("--sites a,b --address host:0", "must be HOST:PORT"),
+        ("--sites a,a", "names 'a' twice"),
+        ("--sites a,A", "differ in capital letters only"),
+        ("--sites a,../b", "site name '../b': use letters"),
+        ("--sites a,", "site name '': use letters"),
+        ("--sites a --address 10.0.0.1:8443 --insecure", "insecure is for one"),
     ],
 )
 def test_what_makes_no_federation_is_refused(options, reason, tmp_path):
-    status, said = invoke("federation", "new", tmp_path / "f", *options)
+    status, said = invoke("federation", "new", tmp_path / "f", *options.split())
     assert (status, reason in said) == (2, True), said
     assert said.count("\n") == 1
     assert not (tmp_path / "f").exists()
@@ -236,15 +233,15 @@ def test_a_run_without_a_coordinator_is_refused(folder: Path, tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("option", "reason"),
     [
-        (["-k", 0], "-k must be at least 1, not 0"),
-        (["-k", 2, "--set", "run.deadline=0"], "run.deadline must be above 0 seconds"),
-        (["-k", 2, "--quorum", 3], "--quorum must be from 1 to 2, not 3"),
-        (["-k", 2, "--set", "fit.participation=2"], "fit.participation must be above 0"),
-        (["-k", 2, "--columns", "a,,b"], "has an empty name"),
+        ("-k 0", "-k must be at least 1, not 0"),
+        ("-k 2 --set run.deadline=0", "run.deadline must be above 0 seconds"),
+        ("-k 2 --quorum 3", "--quorum must be from 1 to 2, not 3"),
+        ("-k 2 --set fit.participation=2", "fit.participation must be above 0"),
+        ("-k 2 --columns a,,b", "has an empty name"),
     ],
 )
 def test_terms_that_mean_nothing_are_refused(option, reason, folder, tmp_path):
-    command = ["federation", "run", folder, "fit", *option, "--out", tmp_path / "out"]
+    command = ["federation", "run", folder, "fit", *option.split(), "--out", tmp_path / "out"]
     status, said = invoke(*command)
     assert (status, reason in said) == (2, True), said
     assert not (folder / "runs").exists()

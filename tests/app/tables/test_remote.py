@@ -55,19 +55,8 @@ def server():
 def test_a_file_of_a_web_server_is_fetched_once_and_named_after_its_path(server):
     address, asked = server
     given = [f"{address}/d/north.csv?token=s3cr3t", f"south={address}/north.csv.gz"]
-    ran = run(
-        "fit",
-        *given,
-        "-k",
-        2,
-        "--append",
-        "--id-column",
-        "key",
-        "--out",
-        "out",
-        "--set",
-        "sites.north.decimal=,",
-    )
+    how = "fit -k 2 --append --id-column key --out out --set sites.north.decimal=,"
+    ran = run(how, *given)
     assert ran.exit_code == 0, ran.stderr
     assert sorted(path.name for path in Path("out/labels").iterdir()) == ["north.csv", "south.csv"]
     assert asked == ["/d/north.csv?token=s3cr3t", "/north.csv.gz"]

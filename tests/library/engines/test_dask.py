@@ -497,21 +497,18 @@ def test_a_choice_on_a_cluster_tells_its_doubts(threads: Cluster, tmp_path: Path
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (("--set", "engine=spark"), "engine must be dask or dask=ADDRESS, not 'spark'"),
-        (("--set", "engine=dask", "--append"), "leave --append out"),
-        (("--set", "engine=dask", "--set", "report=false"), "leave report=false out"),
-        (("--set", "engine=dask", "--min-cluster-size", "3"), "leave --min-cluster-size out"),
-        (
-            ("--set", "engine=dask=tcp://127.0.0.1:9"),
-            "no Dask scheduler answers at tcp://127.0.0.1:9",
-        ),
+        ("--set engine=spark", "engine must be dask or dask=ADDRESS, not 'spark'"),
+        ("--set engine=dask --append", "leave --append out"),
+        ("--set engine=dask --set report=false", "leave report=false out"),
+        ("--set engine=dask --min-cluster-size 3", "leave --min-cluster-size out"),
+        ("--set engine=dask=tcp://127.0.0.1:9", "no Dask scheduler answers at tcp://127.0.0.1:9"),
     ],
 )
 def test_what_a_cluster_is_not_asked_is_refused(
-    folder: Path, tmp_path: Path, arguments: Sequence[str], line: str
+    folder: Path, tmp_path: Path, arguments: str, line: str
 ) -> None:
     with dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}):
-        ran = command(f"{folder}/*.parquet", "-k", 3, "--out", tmp_path / "out", *arguments)
+        ran = command(f"{folder}/*.parquet", "-k", 3, "--out", tmp_path / "out", *arguments.split())
     assert ran.exit_code == 2
     assert line in ran.output
     assert not (tmp_path / "out").exists()

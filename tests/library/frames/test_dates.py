@@ -133,17 +133,8 @@ def test_files_are_read_in_one_order_too(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     written(FEW, "%m/%d/%Y").to_csv("north.csv", index=False)
     written(ALL, "%m/%d/%Y").to_csv("south.csv", index=False)
-    fit = [
-        "fit",
-        "north.csv",
-        "south.csv",
-        "-k",
-        "1",
-        "--set",
-        "dates.born=month",
-        "--set",
-        "report=false",
-    ]
+    fit = ["fit", "north.csv", "south.csv", "-k", "1", "--set", "report=false"]
+    fit += ["--set", "dates.born=month"]
     ran = CliRunner().invoke(app, [*fit, "--out", "out"])
     assert ran.exit_code == 0, ran.output
     assert "site 'north', column 'born': '03/01/1930' is read with the month first" in ran.stderr
@@ -167,17 +158,8 @@ def test_a_model_knows_the_order_of_the_dates_of_its_fit(form, tmp_path, monkeyp
     for name, rows in sites.items():
         rows.to_csv(f"{name}.csv", index=False)
     short.to_csv("later.csv", index=False)
-    fit = [
-        "fit",
-        "north.csv",
-        "south.csv",
-        "-k",
-        "3",
-        "--set",
-        "dates.born=age:2024-12-31",
-        "--set",
-        "report=false",
-    ]
+    fit = ["fit", "north.csv", "south.csv", "-k", "3", "--set", "report=false"]
+    fit += ["--set", "dates.born=age:2024-12-31"]
     for args in ([*fit, "--out", "out"], ["predict", "out/model.json", "later.csv", "--out", "p"]):
         ran = CliRunner().invoke(app, args)
         assert ran.exit_code == 0, ran.output

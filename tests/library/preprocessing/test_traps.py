@@ -154,17 +154,7 @@ def test_what_values_mean_can_be_said() -> None:
     Path("north.csv").write_text(north + "-999,F\n" * 4)
     Path("west.csv").write_text(west)
     said = ["--set", "missing_values=[-999]", "--set", "codes.sex={female='F',male='M'}"]
-    ran = run(
-        "fit",
-        "north.csv",
-        "west.csv",
-        "-k",
-        2,
-        *said,
-        "--set",
-        "sites.west.factors.sbp=7.5",
-        "--json",
-    )
+    ran = run("fit north.csv west.csv -k 2 --set sites.west.factors.sbp=7.5 --json", *said)
     told = json.loads(Path("result/model.json").read_text())["preprocessing"]["columns"]
     assert [column.get("levels") for column in told] == [None, ["F", "M"]]
     assert 130 < numeric().shift < 136
