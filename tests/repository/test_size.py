@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_059,
-    "lines of the application": 20_514,
+    "lines of the library": 26_058,
+    "lines of the application": 20_504,
     "modules": 223,
-    "functions": 4299,
+    "functions": 4298,
     "modules that a fit loads": 72,
     "constants": 248,
     "commands": 44,

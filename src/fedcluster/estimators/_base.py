@@ -35,7 +35,6 @@ from fedcluster.frames.columns import (
     common_levels,
     common_names,
     is_blank,
-    note_names,
     own_names,
 )
 from fedcluster.frames.inputs import (
@@ -128,11 +127,9 @@ def _check_widths(data: Mapping[str, Data]) -> None:
 
 def _in_common_names(parts: Sequence[SiteTable], names: Sequence[str]) -> list[SiteTable]:
     """Return tables with common spellings of column names, where the match is certain."""
-    named = {part.name: column_names(part.table) or () for part in parts}
-    every = common_names(named, names)
-    for part in parts:
-        note_names(part.owner, every[part.name])
-    return [replace(part, table=in_names(part.table, every[part.name])) for part in parts]
+    named = {part.owner: column_names(part.table) or () for part in parts}
+    every = common_names(named, names, "{}")
+    return [replace(part, table=in_names(part.table, every[part.owner])) for part in parts]
 
 
 def _roles_of(part: SiteTable, names: list[str] | None, roles: ColumnRoles) -> ColumnRoles:

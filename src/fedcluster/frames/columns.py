@@ -250,12 +250,13 @@ def own_names(names: Iterable[str], wanted: Iterable[str]) -> dict[str, str]:
 
 
 def common_names(
-    names: Mapping[str, Sequence[str]], said: Iterable[str] = ()
+    names: Mapping[str, Sequence[str]], said: Iterable[str] = (), owner: str = "site {!r}"
 ) -> dict[str, dict[str, str]]:
     """Return, by site, its own names of columns that are spelled otherwise elsewhere.
 
-    The common spelling is the first that an option uses, or else that of most sites. If a site has
-    two columns that are spellings of one name, a warning says that they are not matched.
+    The common spelling is the first that an option uses, or else that of most sites. Notes say what
+    is matched. If a site has two columns that are spellings of one name, a warning says that they
+    are not.
 
     Parameters
     ----------
@@ -263,10 +264,14 @@ def common_names(
         The columns by site.
     said : iterable of str
         The names that options use.
+    owner : str
+        The beginning of a note, in which braces stand for the site.
 
     Examples
     --------
-    >>> common_names({"north": ["age", "BMI"], "south": ["Age", "bmi"], "west": ["age", "bmi"]})
+    >>> columns = {"north": ["age", "BMI"], "south": ["Age", "bmi"], "west": ["age", "bmi"]}
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     common_names(columns)
     {'north': {'bmi': 'BMI'}, 'south': {'age': 'Age'}, 'west': {}}
     """
     spelled: dict[str, dict[str, list[str]]] = {}
@@ -292,6 +297,8 @@ def common_names(
         for site, [name] in sites.items():
             if name != common:
                 own[site][common] = name
+    for site, each in own.items():
+        note_names(owner.format(site), each)
     return own
 
 

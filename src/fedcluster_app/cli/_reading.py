@@ -28,7 +28,6 @@ from fedcluster.frames.columns import (
     common_names,
     first_twice,
     is_index,
-    note_names,
     own_names,
     put,
     quoted,
@@ -45,7 +44,6 @@ from fedcluster.frames.rows import (
     FILE_OPTIONS,
     FileSource,
     SiteRows,
-    StreamedRows,
     WarehouseSource,
     chunks_of,
     error_prefix,
@@ -388,7 +386,8 @@ def _open_sites(
     sites = dict(sorted(sites.items()))
     streams = {name: site.opened(roles.values, raw=roles.raw) for name, site in sites.items()}
     if roles.values is None:
-        streams = _in_common_names(streams, roles.said)
+        every = common_names({name: each.columns for name, each in streams.items()}, roles.said)
+        streams = {name: each.called(every[name]) for name, each in streams.items()}
     _check_excluded(roles.excluded, {name: each.columns for name, each in streams.items()})
     for name, stream in streams.items() if roles.excluded else ():
         rest = [column for column in stream.columns if column not in roles.excluded]
@@ -401,24 +400,13 @@ def _open_sites(
     for name, site in sites.items():
         doing(f"reading {name}")
         rows, columns = site.held(streams[name]), streams[name].columns
-        ids = range(1, len(rows) + 1)
         if roles.raw and isinstance(rows, Data):
             check_no_total(f"site {name!r}", rows)
         own: dict[str, Any] = {"limits": site.limits.filters}
         if (protection or site.protection) == "groups":
             own["protected"] = _own_groups(site, raw=roles.raw)
-        opened[name] = SiteRows(name, rows, columns, ids, **own)
+        opened[name] = SiteRows(name, rows, columns, range(1, len(rows) + 1), **own)
     return opened
-
-
-def _in_common_names(
-    streams: Mapping[str, StreamedRows], said: Sequence[str]
-) -> dict[str, StreamedRows]:
-    """Return rows with common spellings of column names, where the match is certain."""
-    every = common_names({name: each.columns for name, each in streams.items()}, said)
-    for name, own in every.items():
-        note_names(f"site {name!r}", own)
-    return {name: each.called(every[name]) for name, each in streams.items()}
 
 
 # Files of several sites
@@ -508,7 +496,6 @@ def _common_names(
         pairs = [(old, common.get(now, now)) for old, now in both]
         own[site] = {now: old for old, now in pairs if now != old}
         shown[site] = tuple(now for _, now in pairs)
-        note_names(f"site {site!r}", spelled[site])
     every = [name for each in shown.values() for name in each]
     roles = roles.in_names({n: own_names(every, [n]).get(n, n) for n in roles.said})
     factors = {
