@@ -1,4 +1,4 @@
-"""Hypothesis strategies: rows and their partitions over sites."""
+"""Rows, and their partitions over sites."""
 
 from __future__ import annotations
 
@@ -9,6 +9,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from fedcluster.core import Data
+
+
+def on_line(*values: float) -> NDArray[np.float64]:
+    """Rows of one column."""
+    return np.array(values, dtype=float)[:, None]
 
 
 @dataclass(frozen=True)

@@ -2,14 +2,14 @@
 
 import shlex
 from pathlib import Path
+from typing import Any
 
-from click.testing import Result
 from typer.testing import CliRunner
 
 from fedcluster_app.cli import app
 
 
-def run(line: object = "", *arguments: object) -> Result:
+def run(line: object = "", *arguments: object) -> Any:
     """Run a command, of which the first words may be one text; it must not fail unexpectedly."""
     ran = CliRunner().invoke(app, [*shlex.split(str(line)), *map(str, arguments)])
     if ran.exception and not isinstance(ran.exception, SystemExit):
@@ -23,7 +23,7 @@ def invoke(line: object, *arguments: object) -> tuple[int, str]:
     return ran.exit_code, ran.output
 
 
-def fails(line: object, *arguments: object) -> str:
+def fails(line: object, *arguments: object) -> Any:
     """The line that a command of bad input leaves on stderr, and nothing else anywhere."""
     before = everything()
     ran = run(line, *arguments)

@@ -251,9 +251,7 @@ def test_nothing_of_a_site_s_log_is_at_the_server(running: RunningFlare) -> None
 
 
 @pytest.mark.long
-def test_certificates_are_renewed_while_sites_are_connected(
-    running: RunningFlare, tmp_path: Path
-) -> None:
+def test_certificates_are_renewed_while_sites_are_connected(running, tmp_path):
     """Those in use count until they end: sites may take the new ones one after another."""
     renewed = running.command("federation", "certificate", running.folder)
     assert renewed.wait() == 0, renewed.said()
@@ -268,9 +266,7 @@ def test_certificates_are_renewed_while_sites_are_connected(
 
 
 @pytest.mark.long
-def test_a_stolen_kit_is_kept_out_by_another_authority(
-    running: RunningFlare, tmp_path: Path
-) -> None:
+def test_a_stolen_kit_is_kept_out_by_another_authority(running, tmp_path):
     """All kits are made anew, the server and the sites start again, and the old kit stays out."""
     stolen = tmp_path / "stolen" / "flare"
     shutil.copytree(running.site("west"), stolen.parent)
@@ -295,9 +291,7 @@ def test_a_stolen_kit_is_kept_out_by_another_authority(
 
 
 @pytest.mark.long
-def test_what_a_site_had_started_ends_with_its_killed_program(
-    running: RunningFlare, tmp_path: Path
-) -> None:
+def test_what_a_site_had_started_ends_with_its_killed_program(running, tmp_path):
     """FLARE's own process of a run would try to connect for ever, and fill its log."""
     steps = lloyd_of(200)
     run = running.run("fit", "-k", 3, *steps, "--quorum", 2, "--out", tmp_path / "out")
@@ -313,9 +307,7 @@ def test_what_a_site_had_started_ends_with_its_killed_program(
 
 
 @pytest.mark.long
-def test_a_site_that_is_absent_at_submission_is_named(
-    running: RunningFlare, tmp_path: Path
-) -> None:
+def test_a_site_that_is_absent_at_submission_is_named(running, tmp_path):
     running.kill(running.sites["south"])
     began = time.monotonic()
     run = running.run("fit", "-k", 3, "--set", "run.deadline=15", "--out", tmp_path / "out")

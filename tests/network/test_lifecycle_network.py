@@ -118,9 +118,7 @@ def test_a_key_that_is_in_use_is_named_as_such(running: RunningFederation, tmp_p
     assert fit(running, tmp_path / "out") == set(ROWS)
 
 
-def test_a_certificate_is_renewed_while_a_run_goes_on(
-    running: RunningFederation, tmp_path: Path
-) -> None:
+def test_a_certificate_is_renewed_while_a_run_goes_on(running, tmp_path):
     """Nobody has to be restarted, and connections that begin later get the new one."""
     before = running.served_certificate()
     run = begin(running, tmp_path / "out")

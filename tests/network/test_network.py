@@ -91,9 +91,7 @@ def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: P
 
 
 @pytest.mark.thorough
-def test_clusters_are_compared_with_the_labels_of_the_sites(
-    running: RunningFederation, tmp_path: Path
-) -> None:
+def test_clusters_are_compared_with_the_labels_of_the_sites(running, tmp_path):
     """And with those of another model, as of the same site files on one machine."""
     file, second = tmp_path / "model.json", tmp_path / "other.json"
     other = ["--beside", second]
@@ -112,9 +110,7 @@ def test_clusters_are_compared_with_the_labels_of_the_sites(
 
 
 @pytest.mark.thorough
-def test_a_permit_with_the_usual_steps_covers_other_fits(
-    running: RunningFederation, tmp_path: Path
-) -> None:
+def test_a_permit_with_the_usual_steps_covers_other_fits(running, tmp_path):
     """A mixture, and k-means without outliers."""
     terms = ["--purpose", "Groups", "--columns", "x,y", "--rounds", 200, "--end", "2090-12-31"]
     done("federation", "permit", running.folder, "usual", *terms)
@@ -240,9 +236,7 @@ def test_strangers_are_refused(running: RunningFederation, tmp_path: Path) -> No
     assert done("federation", "show", running.folder).count(" connected") == len(ROWS)
 
 
-def test_what_either_end_writes_is_for_its_owner_only(
-    running: RunningFederation, tmp_path: Path
-) -> None:
+def test_what_either_end_writes_is_for_its_owner_only(running, tmp_path):
     """Without any umask; after all that the tests above have done."""
     word, toml = tmp_path / "word", running.site("north") / "site.toml"
     word.write_text("correct horse")

@@ -69,9 +69,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederat
         assert not federation.left_over()
 
 
-def test_the_clusters_of_plain_sums_and_no_rows_of_a_site(
-    running: RunningFederation, tmp_path: Path
-) -> None:
+def test_the_clusters_of_plain_sums_and_no_rows_of_a_site(running, tmp_path):
     run = running.run("fit", "-k", 3, "--secure", *WAIT, "--out", tmp_path / "out")
     assert run.wait() == 0, run.said()
     model, history = (read_json(tmp_path / "out" / f"{n}.json") for n in ("model", "history"))
@@ -84,9 +82,7 @@ def test_the_clusters_of_plain_sums_and_no_rows_of_a_site(
 
 
 @pytest.mark.parametrize("transport", [RunningFederation, RunningFlare], ids=["flower", "flare"])
-def test_texts_dates_gaps_and_own_limits_are_summed_as_without_masks(
-    transport: type[RunningFederation], tmp_path: Path
-) -> None:
+def test_texts_dates_gaps_and_own_limits_are_summed_as_without_masks(transport, tmp_path):
     federation = transport(tmp_path, ROWS)
     tomls = [federation.site(name) / "site.toml" for name in ROWS]
     try:
@@ -129,18 +125,14 @@ def with_texts_and_dates(toml: Path, X: np.ndarray, least: int) -> None:
     SiteFile.load(toml).confirm()
 
 
-def test_a_run_without_masks_is_refused_by_the_sites(
-    running: RunningFederation, tmp_path: Path
-) -> None:
+def test_a_run_without_masks_is_refused_by_the_sites(running, tmp_path):
     run = running.run("fit", "-k", 3, *WAIT, "--out", tmp_path / "out")
     assert run.wait() != 0
     assert "answers with secure sums only: begin the run with --secure" in run.said()
     assert not (tmp_path / "out").exists()
 
 
-def test_a_site_that_is_killed_is_left_out_and_the_masks_are_recovered(
-    running: RunningFederation, tmp_path: Path
-) -> None:
+def test_a_site_that_is_killed_is_left_out_and_the_masks_are_recovered(running, tmp_path):
     terms = ["--secure", "--quorum", 3, *WAIT]
     run = running.run("fit", "-k", 3, *terms, "--out", tmp_path / "out")
     running.wait_for_exchange(3)

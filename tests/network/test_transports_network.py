@@ -125,9 +125,7 @@ def here_too(job: Job, arguments: list[object], out: Path) -> None:
     assert ran.exit_code == 0, ran.output
 
 
-def test_two_models_are_crossed_with_the_same_counts(
-    running: RunningFederation, tmp_path: Path
-) -> None:
+def test_two_models_are_crossed_with_the_same_counts(running, tmp_path):
     files = [tmp_path / f"{name}.json" for name in ("one", "other")]
     Model(np.array([[0.0, 1.0], [9.0, 14.0]]), np.ones(2), ("x", "y")).save(files[0])
     Model(np.array([[0.0], [7.0], [9.0]]), np.ones(3), ("x",)).save(files[1])

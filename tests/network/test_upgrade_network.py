@@ -134,9 +134,7 @@ def restored_by_other(ends: Upgrades, folder: Path) -> Path:
     return restore(file, folder / "restored", "correct horse").folder
 
 
-def test_a_site_of_another_protocol_is_refused_in_a_line_with_both_versions(
-    running: RunningFederation, tmp_path: Path
-) -> None:
+def test_a_site_of_another_protocol_is_refused_in_a_line_with_both_versions(running, tmp_path):
     other = installed(tmp_path / "other", "9.9", PROTOCOL + 1)
     ends = Upgrades(running, other)
     ends.sites(ends.other, "north")

@@ -136,21 +136,16 @@ def test_the_sample_can_be_shown_alone(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_tests_nearest_to_a_file_are_run_with_its_examples():
-    ran = subprocess.run(
-        [sys.executable, "benchmarks/near.py", "tests/library/algorithms/test_merging.py"],
-        cwd=mutants.ROOT,
-        capture_output=True,
-        text=True,
+    merging, nowhere = (
+        subprocess.run(
+            [sys.executable, "benchmarks/near.py", file],
+            cwd=mutants.ROOT,
+            capture_output=True,
+            text=True,
+        )
+        for file in ("tests/library/algorithms/test_merging.py", "nowhere.py")
     )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert re.search(r"^\d+ passed", ran.stdout, re.M)
-    ran = subprocess.run(
-        [sys.executable, "benchmarks/near.py", "nowhere.py"],
-        cwd=mutants.ROOT,
-        capture_output=True,
-        text=True,
-    )
-    assert (ran.returncode, ran.stderr) == (
-        2,
-        "nowhere.py is not there: name a file of src/ or tests/\n",
-    )
+    assert merging.returncode == 0, merging.stdout + merging.stderr
+    assert re.search(r"^\d+ passed", merging.stdout, re.M)
+    said = "nowhere.py is not there: name a file of src/ or tests/\n"
+    assert (nowhere.returncode, nowhere.stderr) == (2, said)

@@ -53,9 +53,7 @@ def test_the_mean_of_sites_ignores_their_sizes() -> None:
 
 
 @pytest.mark.parametrize("rounds", [58, 59])
-def test_a_run_that_circles_ends_where_all_its_rounds_would(
-    monkeypatch: pytest.MonkeyPatch, rounds: int
-) -> None:
+def test_a_run_that_circles_ends_where_all_its_rounds_would(monkeypatch, rounds):
     """Case 3's second sizes: the sites are left with centres of their own."""
     monkeypatch.setattr(methods, "MOST_ROUNDS", rounds)
     rows, start = ffcm_case("3b", 0), np.random.default_rng(1000).integers(-10, 10, (4, 2))

@@ -179,9 +179,7 @@ QUIET = Audit("groups 5", 320, (), Advantage(0.0, 0.0), Advantage(0.0, 0.0), 1.0
 
 
 @pytest.mark.parametrize("what", BREAKS)
-def test_attacks_read_rows_of_a_site_that_lacks_what_stops_them(
-    what, tmp_path, monkeypatch
-) -> None:
+def test_attacks_read_rows_of_a_site_that_lacks_what_stops_them(what, tmp_path, monkeypatch):
     """And none of a site as it is."""
     name, rules = BREAKS[what]
     attack = next(each for each in ATTACKS if each.name == name)
@@ -271,21 +269,15 @@ def test_a_policy_refuses_and_the_rest_reads_nothing(tmp_path) -> None:
     assert played(known, site(data, default, tmp_path), public).score.read > 0
 
 
-def test_members_are_known_where_answers_are_exact(tmp_path) -> None:
+def test_members_and_canaries_are_known_where_answers_are_exact(tmp_path) -> None:
     data, public = simulated(200), public_of(simulated(200))
-    advantage = [membership(Play(site(data, p, tmp_path), public)) for p in (LIMITS, GROUPS)]
-    assert advantage[0].value == 1.0
-    assert advantage[1].value - advantage[1].margin < 0.3
-
-
-def test_canaries_are_known_where_answers_are_exact(tmp_path) -> None:
-    data, public = simulated(200), public_of(simulated(200))
-    advantage = [
-        canaries(site(data, p, tmp_path), public, np.random.default_rng(5))
-        for p in (LIMITS, GROUPS)
-    ]
-    assert advantage[0].value > 0.8
-    assert advantage[1].value - advantage[1].margin < 0.1
+    sites = [site(data, protection, tmp_path) for protection in (LIMITS, GROUPS)]
+    members = [membership(Play(each, public)) for each in sites]
+    known = [canaries(each, public, np.random.default_rng(5)) for each in sites]
+    assert members[0].value == 1.0
+    assert members[1].value - members[1].margin < 0.3
+    assert known[0].value > 0.8
+    assert known[1].value - known[1].margin < 0.1
 
 
 def test_claims_are_counted_beyond_chance() -> None:

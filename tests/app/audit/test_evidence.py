@@ -172,9 +172,7 @@ def test_a_log_that_was_changed_gives_no_evidence(tmp_path: Path) -> None:
         evidence(site)
 
 
-def test_the_command_attacks_the_site_and_writes_for_its_owner_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_attacks_the_site_and_writes_for_its_owner_alone(tmp_path, monkeypatch):
     """By what is played by default, here few attacks."""
     monkeypatch.setattr(auditing, "audit", partial(auditing.audit, attacks=ATTACKS[:4]))
     site_of(tmp_path, *FEDERATION)

@@ -164,9 +164,7 @@ def test_an_unknown_case_is_refused() -> None:
 
 @pytest.mark.parametrize("dimensions", [2, 4, 8])
 @pytest.mark.parametrize("deviation", range(10, 101, 10))
-def test_g2_is_drawn_like_the_published_sets(
-    reference: Path, dimensions: int, deviation: int
-) -> None:
+def test_g2_is_drawn_like_the_published_sets(reference, dimensions, deviation):
     """Their means and deviations, in each cluster and over all coordinates, within 4 standard
     errors of the difference; whole numbers, and as many rows in the same order.
     """

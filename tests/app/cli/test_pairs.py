@@ -137,9 +137,7 @@ def test_combinations_of_every_pair_obey_the_laws(job: str, part: int) -> None:
 
 
 @pytest.mark.parametrize("job", JOBS)
-def test_a_pair_in_no_combination_is_refused_by_the_table_and_asks_nobody(
-    job: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_pair_in_no_combination_is_refused_by_the_table_and_asks_nobody(job, monkeypatch):
     """Trying fails where a site is asked. What rows hold, and a site's policy, are no options.
 
     An estimator and a command refuse options by the same row, one pair for each line.

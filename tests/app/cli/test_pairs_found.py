@@ -187,9 +187,7 @@ def nearly(rng: np.random.Generator, rows: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(("seed", "m"), [(0, None), (1, None), (3, 2.0)])
-def test_rounding_does_not_choose_among_starts_with_the_same_clusters(
-    seed: int, m: float | None
-) -> None:
+def test_rounding_does_not_choose_among_starts_with_the_same_clusters(seed, m):
     """Restarts often find the same, each with its own numbers; they were ranked by last digits."""
     rng = np.random.default_rng(seed)
     rows = rng.normal(size=(60, 3)) + 5 * np.eye(3)[np.arange(60) % 3]

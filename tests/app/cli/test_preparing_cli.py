@@ -141,20 +141,25 @@ def test_a_weight_makes_text_count_less(files, tables):
     assert model.inertia_ == pytest.approx(twin.inertia_, rel=1e-9)
 
 
-def test_unknown_texts_of_new_rows_are_told(files):
-    run("fit", *files, "-k", 3, "--out", "out")
-    Path("new.csv").write_text("age,height,sex\n30,1.6,X\n31,1.7,F\n")
-    ran = run("predict", "out/model.json", "new.csv", "--out", "more")
-    assert "Texts that the model does not know, taken for none: 1 of sex at new.\n" in ran.stdout
-
-
-def test_values_of_new_rows_that_are_filled_in_are_told(files):
-    run("fit", *files, "-k", 3, "--missing", "mean", "--out", "out")
-    Path("new.csv").write_text("age,height,sex\n30,,F\n31,,\n")
-    ran = run("predict", "out/model.json", "new.csv", "--out", "more")
-    assert "Missing values: 2 of height at new and 1 of sex at new; filled in as in the fit.\n" in (
-        ran.stdout
-    )
+@pytest.mark.parametrize(
+    ("how", "new", "said"),
+    [
+        (
+            "",
+            "30,1.6,X\n31,1.7,F",
+            "Texts that the model does not know, taken for none: 1 of sex at new.\n",
+        ),
+        (
+            "--missing mean",
+            "30,,F\n31,,",
+            "Missing values: 2 of height at new and 1 of sex at new; filled in as in the fit.\n",
+        ),
+    ],
+)
+def test_what_is_not_known_of_new_rows_is_told(files, how, new, said):
+    run("fit", *files, "-k", 3, *how.split(), "--out", "out")
+    Path("new.csv").write_text(f"age,height,sex\n{new}\n")
+    assert said in run("predict out/model.json new.csv --out more").stdout
 
 
 def test_evaluate_and_select_k_prepare_alike(files, tables):

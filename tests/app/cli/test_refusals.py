@@ -420,9 +420,7 @@ def test_only_the_whole_line_of_a_row_is_its_line() -> None:
         for i, ask in enumerate(ways)
     ],
 )
-def test_a_combination_is_refused_by_its_line_before_a_site_is_asked(
-    key: str, ask: Ask | str, asked: list[str], tmp_path: Path
-) -> None:
+def test_a_combination_is_refused_by_its_line_before_a_site_is_asked(key, ask, asked, tmp_path):
     ask = command(ask) if isinstance(ask, str) else ask
     with pytest.raises((InputError, SaidError)) as caught:
         ask(tmp_path)
@@ -439,9 +437,7 @@ def test_every_row_is_reached() -> None:
     assert [key for key, ways in REACHED.items() if not ways] == []
 
 
-def test_a_fit_that_goes_together_is_asked_and_nothing_is_refused(
-    asked: list[str], tmp_path: Path
-) -> None:
+def test_a_fit_that_goes_together_is_asked_and_nothing_is_refused(asked, tmp_path):
     """Or the counter would never count."""
     fit()(tmp_path)
     assert "Lloyd" in asked

@@ -62,9 +62,7 @@ def test_the_command_says_what_comes_next(tmp_path: Path) -> None:
     assert len(pd.read_csv(tmp_path / names[0])) == 150
 
 
-def test_a_file_that_is_there_is_left_alone(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_file_that_is_there_is_left_alone(tmp_path, capsys):
     (tmp_path / "south.csv").write_text("mine")
     assert main(["clinics", "--out", str(tmp_path)]) == 2
     said = capsys.readouterr().err

@@ -59,9 +59,7 @@ def test_every_job_is_done_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("compiled", "line"), [(3, "Compiled 3 kernels in 0 seconds."), (0, "No ")]
 )
-def test_it_says_how_many_it_compiled(
-    monkeypatch: pytest.MonkeyPatch, compiled: int, line: str
-) -> None:
+def test_it_says_how_many_it_compiled(monkeypatch, compiled, line):
     monkeypatch.setattr(announcer, "compiled", 0)
 
     def job() -> None:
@@ -83,9 +81,7 @@ def test_the_jobs_are_small_fits_of_every_kind() -> None:
         jobs[name]()
 
 
-def test_loops_are_compiled_once_they_would_have_paid_off(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_loops_are_compiled_once_they_would_have_paid_off(monkeypatch, tmp_path):
     """At once on a machine that is warm, or where they paid off before."""
     marks = {what: tmp_path / what for what in ("all", "loops")}
     monkeypatch.setattr(runtime, "compiled_mark", marks.__getitem__)
@@ -143,9 +139,7 @@ def test_a_site_compiles_once_on_a_machine(monkeypatch: pytest.MonkeyPatch, mark
     assert said == ["compiling numerical kernels, once on this machine: about two minutes"]
 
 
-def test_one_who_waited_for_another_does_not_compile_again(
-    monkeypatch: pytest.MonkeyPatch, mark: Path
-) -> None:
+def test_one_who_waited_for_another_does_not_compile_again(monkeypatch, mark):
     def other_has_done_it(_what: str) -> None:
         mark.parent.mkdir()
         mark.touch()
@@ -154,9 +148,7 @@ def test_one_who_waited_for_another_does_not_compile_again(
     once.ensure_warmed(other_has_done_it)
 
 
-def test_a_cache_that_cannot_be_written_stops_nobody(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_cache_that_cannot_be_written_stops_nobody(monkeypatch, tmp_path):
     (tmp_path / "file").touch()
     for module in (warming, once):
         monkeypatch.setattr(module, "compiled_mark", lambda: tmp_path / "file" / "all.compiled")

@@ -42,9 +42,7 @@ def help_of(names: tuple[str, ...]) -> str:
 
 
 @pytest.mark.parametrize("names", EVERY, ids=" ".join)
-def test_help_names_every_option_whole(
-    names: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_names_every_option_whole(names, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     text, command = help_of(names), PROGRAM
     assert max(map(len, text.splitlines())) <= 80, text
@@ -105,9 +103,7 @@ def test_a_table_has_less_between_columns_and_then_records(
     assert "…" not in "".join(said)
 
 
-def test_messages_and_tables_have_the_same_words_at_every_width(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_messages_and_tables_have_the_same_words_at_every_width(tmp_path, monkeypatch):
     """Nothing is cut off, and nothing but a path is longer than a line."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -150,9 +146,7 @@ def test_a_command_to_paste_stays_whole(monkeypatch: pytest.MonkeyPatch) -> None
     assert len(lines[-1]) > 80
 
 
-def test_a_comparison_of_few_sites_leaves_none_out(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_comparison_of_few_sites_leaves_none_out(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "60")
     sites = ("north", "south", "west", "south-west")
@@ -164,9 +158,7 @@ def test_a_comparison_of_few_sites_leaves_none_out(
 
 
 @pytest.mark.usefixtures("short_search")
-def test_long_tables_are_cut_to_twelve_rows_and_say_where_the_others_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_long_tables_are_cut_to_twelve_rows_and_say_where_the_others_are(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
     tables: list[Table] = []

@@ -8,7 +8,6 @@ import re
 import stat
 import sys
 import tarfile
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,9 +71,7 @@ def kept(folder: Path) -> dict[str, bytes]:
     return {name: path.read_bytes() for name, path in own.items() if not name.startswith(other)}
 
 
-def test_all_that_a_coordinator_needs_comes_back_for_its_owner_only(
-    federation: Federation, quick: None, tmp_path: Path
-) -> None:
+def test_all_that_a_coordinator_needs_comes_back_for_its_owner_only(federation, quick, tmp_path):
     """No row is in it, and neither log nor permit knows of another coordinator."""
     n = back_up(federation.folder, tmp_path / "file", WORD)
     assert n > 12
@@ -92,9 +89,7 @@ def test_all_that_a_coordinator_needs_comes_back_for_its_owner_only(
         assert not stat.S_IMODE(path.stat().st_mode) & 0o077, path
 
 
-def test_a_restored_federation_goes_on_with_the_run_that_it_was_at(
-    federation: Federation, quick: None, tmp_path: Path
-) -> None:
+def test_a_restored_federation_goes_on_with_the_run_that_it_was_at(federation, quick, tmp_path):
     back_up(federation.folder, tmp_path / "file", WORD)
     back = restore(tmp_path / "file", tmp_path / "elsewhere", WORD)
     with operated(back) as coordinator:
@@ -105,9 +100,7 @@ def test_a_restored_federation_goes_on_with_the_run_that_it_was_at(
     assert Run.load(back.file("runs", name)).rounds == 1
 
 
-def test_a_backup_is_made_while_a_coordinator_writes(
-    federation: Federation, quick: None, tmp_path: Path
-) -> None:
+def test_a_backup_is_made_while_a_coordinator_writes(federation, quick, tmp_path):
     """Also what a run of now has is of one moment: a state is not ahead of the files."""
     with operated(federation) as coordinator:
         name = coordinator.by().begin()
@@ -124,32 +117,24 @@ def packed(name: str) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "word", "said"),
     [
-        (lambda: b"no backup", "or it is no backup"),
-        (lambda: packed("../beside"), "'../beside', which is no file of a backup"),
-        (lambda: packed("/tmp/beside"), "which is no file of a backup"),
+        (lambda: b"no backup", WORD, "or it is no backup"),
+        (lambda: packed("../beside"), WORD, "'../beside', which is no file of a backup"),
+        (lambda: packed("/tmp/beside"), WORD, "which is no file of a backup"),
+        (lambda: packed("x"), "another", "the passphrase is another one"),
     ],
 )
-def test_what_is_no_backup_writes_nothing(
-    content: Callable[[], bytes], said: str, quick: None, tmp_path: Path
-) -> None:
+def test_what_is_no_backup_or_of_another_passphrase_writes_nothing(
+    content, word, said, quick, tmp_path
+):
     (tmp_path / "file").write_bytes(content())
     with pytest.raises(InputError, match=said):
-        restore(tmp_path / "file", tmp_path / "elsewhere", WORD)
+        restore(tmp_path / "file", tmp_path / "elsewhere", word)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_another_passphrase_opens_nothing(tmp_path: Path) -> None:
-    (tmp_path / "file").write_bytes(packed("x"))
-    with pytest.raises(InputError, match="the passphrase is another one"):
-        restore(tmp_path / "file", tmp_path / "elsewhere", "another")
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_the_commands_take_the_passphrase_from_a_file_of_the_owner(
-    federation: Federation, tmp_path: Path
-) -> None:
+def test_the_commands_take_the_passphrase_from_a_file_of_the_owner(federation, tmp_path):
     secret = tmp_path / "word"
     secret.write_text(f"{WORD}\n")
     secret.chmod(0o644)

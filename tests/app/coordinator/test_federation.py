@@ -369,9 +369,7 @@ def test_a_resumed_job_asks_only_for_what_is_not_recorded(folder: Path, tmp_path
     ]  # what they hold, and the model
 
 
-def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(folder, tmp_path):
     here = LocalEngine(
         SiteFile.load(folder / "sites" / n / "site.toml").client(["x", "y"]) for n in SITES
     )
@@ -442,9 +440,7 @@ def test_rows_are_prepared_as_by_fit_on_one_machine(raw: Path, tmp_path: Path, m
     assert titles == ["Centres, in the units of the columns", "Clusters", "Sites"]
 
 
-def test_the_number_of_clusters_and_the_scores_are_those_of_prepared_rows(
-    raw: Path, tmp_path: Path
-) -> None:
+def test_the_number_of_clusters_and_the_scores_are_those_of_prepared_rows(raw, tmp_path):
     prepare = PreprocessingSpec(missing="mean")
     given = content(tmp_path / "k", SelectK(1, 4, prepare=prepare)) | {"job": "select-k"}
     told = run_job(engine(raw), given, tmp_path / "runs" / "k")

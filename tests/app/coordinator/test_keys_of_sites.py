@@ -113,9 +113,7 @@ def test_nobody_else_is_told_anything(folder: Path, table: Path, tmp_path: Path)
     assert launcher.key_status_of(right | {key: base64.b64encode(der)}, table) == b"unknown"
 
 
-def test_a_site_asks_how_its_key_stands(
-    folder: Path, table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_asks_how_its_key_stands(folder, table, monkeypatch):
     """Through the guard, as it stands before Flower's interfaces."""
     guard = launcher.FleetOnly(lambda *_: pytest.fail("passed on"), b"secret", table)
 
@@ -151,9 +149,7 @@ def test_a_site_asks_how_its_key_stands(
 
 
 @pytest.mark.parametrize("said", ["a\x1b[31m", "a\nb", "übel", "x" * 101])
-def test_what_a_coordinator_says_of_a_key_is_one_plain_line(
-    said: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_coordinator_says_of_a_key_is_one_plain_line(said, folder, monkeypatch):
     monkeypatch.setattr(programs, "get", lambda *_, **__: httpx.Response(200, text=said))
     told = supernode.key_status("127.0.0.1:1", None, folder / "sites/north/state/key")
     assert told in {"", "x" * 100}
@@ -233,9 +229,7 @@ def flower_key(folder: Path, name: str) -> bytes:
     return public_key_to_bytes(read_public_key(folder / "keys" / name))
 
 
-def test_the_keys_in_the_folder_are_let_in_and_no_others(
-    folder: Path, control: Control, registry: Registry
-) -> None:
+def test_the_keys_in_the_folder_are_let_in_and_no_others(folder, control, registry):
     assert set(control.let_in()) == {flower_key(folder, f"{s}.pub") for s in ("north", "south")}
     assert is_noticed(Federation.load(folder))
     lifecycle.add_sites(folder, ["west"])
@@ -253,18 +247,14 @@ def test_the_keys_in_the_folder_are_let_in_and_no_others(
     assert len(control.let_in()) == 3
 
 
-def test_a_key_that_somebody_registered_beside_the_folder_is_cut_off(
-    control: Control, registry: Registry
-) -> None:
+def test_a_key_that_somebody_registered_beside_the_folder_is_cut_off(control, registry):
     foreign = public_key_to_bytes(ec.generate_private_key(ec.SECP384R1()).public_key())
     control.RegisterNode(SimpleNamespace(public_key=foreign))
     registry.update()
     assert foreign not in control.let_in()
 
 
-def test_both_keys_are_let_in_until_the_new_one_is_used(
-    folder: Path, control: Control, registry: Registry
-) -> None:
+def test_both_keys_are_let_in_until_the_new_one_is_used(folder, control, registry):
     """A run that goes on reaches the site by either."""
     old = flower_key(folder, "north.pub")
     begun = {control.nodes[old].node_id: "north"}
@@ -282,9 +272,7 @@ def test_both_keys_are_let_in_until_the_new_one_is_used(
     assert not (folder / "keys/north.next.pub").exists()
 
 
-def test_a_removed_site_stays_until_the_runs_that_ask_it_have_ended(
-    folder: Path, control: Control, registry: Registry
-) -> None:
+def test_a_removed_site_stays_until_the_runs_that_ask_it_have_ended(folder, control, registry):
     gone, run = flower_key(folder, "south.pub"), folder / "runs/one"
     run.mkdir(parents=True)
     (run / "job.json").write_text(json.dumps({"sites": ["north", "south"]}))
@@ -299,9 +287,7 @@ def test_a_removed_site_stays_until_the_runs_that_ask_it_have_ended(
     assert gone not in control.let_in()
 
 
-def test_a_key_that_flower_does_not_take_hinders_no_other(
-    folder: Path, control: Control, registry: Registry, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_key_that_flower_does_not_take_hinders_no_other(folder, control, registry, caplog):
     """Flower never takes a key again that it has unregistered once."""
     control.UnregisterNode(
         SimpleNamespace(node_id=control.nodes[flower_key(folder, "north.pub")].node_id)
@@ -312,12 +298,7 @@ def test_a_key_that_flower_does_not_take_hinders_no_other(
     assert flower_key(folder, "west.pub") in control.let_in()
 
 
-def test_a_folder_that_is_damaged_meanwhile_changes_nothing(
-    folder: Path,
-    control: Control,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_folder_that_is_damaged_meanwhile_changes_nothing(folder, control, monkeypatch, caplog):
     monkeypatch.setattr(registries.Registry, "look", 0.01)
     monkeypatch.setattr(registries.Registry, "again", 0.01)
     registry = Registry(Federation.load(folder), Access("127.0.0.1:1", None, b""))
@@ -364,9 +345,7 @@ def test_a_site_that_runs_takes_its_new_key(folder: Path, monkeypatch: pytest.Mo
     )
 
 
-def test_a_site_whose_key_was_revoked_does_not_connect_again(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_whose_key_was_revoked_does_not_connect_again(folder, monkeypatch):
     monkeypatch.setattr(member, "key_status", lambda *_: "revoked on 2026-11-22")
     credentials = member.Credentials(Membership("a:1", "ca.crt", "key"), folder / "sites/north")
     with pytest.raises(InputError, match="a:1 has ended it: this site's key was revoked on 2026"):
@@ -380,9 +359,7 @@ def shown_at(port: int) -> str:
     return ssl.get_server_certificate(("127.0.0.1", port))
 
 
-def test_a_server_shows_its_new_certificate_without_a_restart(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_server_shows_its_new_certificate_without_a_restart(folder, monkeypatch):
     """Files that do not belong together, for a moment or for good, leave it as it is."""
     monkeypatch.setattr(certificates, "FRESH", 0.01)
     chain, key = folder / "certificates/server.crt", folder / "certificates/server.key"
@@ -429,9 +406,7 @@ def context_of(**options: str) -> ssl.SSLContext:
         (20, "is not vouched for by ca.crt: another answers at cluster.example.org:8443"),
     ],
 )
-def test_a_certificate_that_is_not_believed_is_spoken_of_in_one_line(
-    code: int, says: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_certificate_that_is_not_believed_is_spoken_of_in_one_line(code, says, monkeypatch):
     monkeypatch.setattr(ssl, "get_server_certificate", lambda *_, **__: "none")
     why = ssl.SSLCertVerificationError()
     why.verify_code = code
@@ -441,9 +416,7 @@ def test_a_certificate_that_is_not_believed_is_spoken_of_in_one_line(
 
 
 @pytest.mark.parametrize(("days", "says"), [(59, "expires on 20"), (61, "")])
-def test_a_site_speaks_of_a_certificate_that_ends_soon(
-    days: int, says: str, folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_speaks_of_a_certificate_that_ends_soon(days, says, folder, monkeypatch):
     lifecycle.renew(folder, days=days)
     pem = (folder / "certificates/server.crt").read_text()
     monkeypatch.setattr(ssl, "get_server_certificate", lambda *_, **__: pem)

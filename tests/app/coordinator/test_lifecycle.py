@@ -251,9 +251,7 @@ def test_a_revoked_key_that_is_put_back_does_not_count(folder: Path) -> None:
         ),
     ],
 )
-def test_what_means_nothing_is_refused_and_changes_nothing(
-    arguments: list[str], reason: str, folder: Path
-) -> None:
+def test_what_means_nothing_is_refused_and_changes_nothing(arguments, reason, folder):
     before = content(folder)
     status, said = invoke(*(argument.format(folder) for argument in arguments))
     assert (status, reason in said) == (2, True), said
@@ -280,9 +278,7 @@ class Killed(BaseException):
 
 
 @pytest.mark.parametrize("command", ["add", "remove", "rotate", "revoke", "renew"])
-def test_a_command_that_is_killed_has_done_all_or_nothing(
-    command: str, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_command_that_is_killed_has_done_all_or_nothing(command, folder, tmp_path, monkeypatch):
     """Killed at each step of its writing in turn; whoever opens the folder next finishes it."""
     commands = {
         "add": lambda: lifecycle.add_sites(folder, ["west"]),
@@ -391,9 +387,7 @@ def test_what_others_may_write_is_refused(folder: Path) -> None:
         lifecycle.add_sites(folder, ["west"])
 
 
-def test_a_link_in_the_place_of_a_key_is_removed_and_not_followed(
-    folder: Path, tmp_path: Path
-) -> None:
+def test_a_link_in_the_place_of_a_key_is_removed_and_not_followed(folder, tmp_path):
     elsewhere = tmp_path / "elsewhere"
     (folder / "sites/south/state/key").rename(elsewhere)
     (folder / "sites/south/state/key").symlink_to(elsewhere)
@@ -604,9 +598,7 @@ def test_a_certificate_of_another_key_or_authority_is_refused(folder: Path) -> N
         lifecycle.install(folder, file, ca)
 
 
-def test_a_site_makes_a_key_that_waits_until_the_coordinator_has_accepted_it(
-    folder: Path,
-) -> None:
+def test_a_site_makes_a_key_that_waits_until_the_coordinator_has_accepted_it(folder):
     site = folder / "sites/north"
     own = (site / "state/key").read_bytes()
     result = CliRunner().invoke(app, ["site", "key", str(site / "site.toml"), "--new", "--json"])

@@ -445,9 +445,7 @@ def test_a_site_that_calls_numbers_text_is_refused_or_left_out_over_a_network(en
     [({}, False), ({"quorum": 3}, True), ({"quorum": 3, "secure": True}, False)],
 )
 @pytest.mark.parametrize("robust", [0, 1])
-def test_a_run_begins_without_an_odd_site_where_it_may_be_left_out(
-    tmp_path, terms, done, robust
-) -> None:
+def test_a_run_begins_without_an_odd_site_where_it_may_be_left_out(tmp_path, terms, done, robust):
     """By its quorum, or as a robust fit may believe one less; never with secure sums."""
     rows = {name: people() for name in "abcd"}
     quorum = terms.get("quorum")
@@ -761,9 +759,7 @@ def test_robust_fits_need_more_than_secure_sums() -> None:
     ("weight", "resampled", "believed"),
     [(100, None, True), (101, None, False), (101, 3, True), (2000, 3, True), (2001, 3, False)],
 )
-def test_rows_drawn_again_may_weigh_twenty_times_as_much(
-    weight: float, resampled: int | None, believed: bool
-) -> None:
+def test_rows_drawn_again_may_weigh_twenty_times_as_much(weight, resampled, believed):
     """A bootstrap sample of a site's 100 rows may be larger; no other answer may."""
     site = SiteInfo("a", n_rows=100.0, weight=100.0, n_columns=1)
     task = Task(Lloyd(), State.at([[0.0]]), resampled=resampled)

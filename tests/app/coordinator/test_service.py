@@ -398,9 +398,7 @@ def test_a_queue_goes_on_where_a_coordinator_was_killed(federation: Federation) 
             after.by().wait_until(name, "done")
 
 
-def test_a_run_whose_process_is_killed_is_interrupted_and_holds_nobody_up(
-    coordinator: Operated,
-) -> None:
+def test_a_run_whose_process_is_killed_is_interrupted_and_holds_nobody_up(coordinator):
     """The next one begins at once, not when the transport misses a sign of life."""
     owner = coordinator.by()
     first, second = owner.begin(), owner.begin()

@@ -288,31 +288,22 @@ def test_an_operator_asks_from_another_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("service", "reason"),
+    ("address", "service", "reason"),
     [
-        ("nowhere", "cannot be listened at"),
-        ("127.0.0.1:x", "cannot be listened at"),
-        ("127.0.0.1:99999", "cannot be listened at"),
-        ("192.0.2.1:0", "cannot be listened at"),
+        ("localhost:8443", "nowhere", "cannot be listened at"),
+        ("localhost:8443", "127.0.0.1:x", "cannot be listened at"),
+        ("localhost:8443", "127.0.0.1:99999", "cannot be listened at"),
+        ("localhost:8443", "192.0.2.1:0", "cannot be listened at"),
+        ("127.0.0.1:8443", "0.0.0.0:0", r"without encryption, use 127\.0\.0\.1:0"),
     ],
 )
-def test_an_address_that_means_nothing_is_named(service, reason, tmp_path: Path) -> None:
-    create(tmp_path / "trial", SITES, "localhost:8443", insecure=False)
+def test_where_nobody_can_or_may_listen_is_named(address, service, reason, tmp_path: Path) -> None:
+    """Without encryption, only this machine is listened to."""
+    create(tmp_path / "trial", SITES, address, insecure="without" in reason)
     toml = tmp_path / "trial" / "federation.toml"
     toml.write_text(toml.read_text().replace("127.0.0.1:0", service))
     with (
         pytest.raises(InputError, match=reason),
-        operated(ScriptedCarrier(Federation.load(tmp_path / "trial"))),
-    ):
-        pass
-
-
-def test_without_encryption_only_this_machine_is_listened_to(tmp_path: Path) -> None:
-    create(tmp_path / "trial", SITES, "127.0.0.1:8443", insecure=True)
-    toml = tmp_path / "trial" / "federation.toml"
-    toml.write_text(toml.read_text().replace("127.0.0.1:0", "0.0.0.0:0"))
-    with (
-        pytest.raises(InputError, match=r"without encryption, use 127\.0\.0\.1:0"),
         operated(ScriptedCarrier(Federation.load(tmp_path / "trial"))),
     ):
         pass

@@ -210,12 +210,7 @@ BREAKS = [value for name, value in [*globals().items()] if name.startswith("with
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_what_is_broken_is_found(
-    broken: Callable[[pytest.MonkeyPatch], None],
-    times: int,
-    play: Play,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_is_broken_is_found(broken, times, play, monkeypatch):
     broken(monkeypatch)
     with pytest.raises(AssertionError, match="seed"):
         histories(play, range(times * AT_ONCE), MANY)

@@ -415,18 +415,16 @@ def check_spent(home: SiteFile) -> None:
     assert all(each["noise"] > 0 for each in tasks)
 
 
+def content_of(job: Any, out: Path, n_rows: int) -> dict[str, Any]:
+    told = {"job": "fit", "parameters": asdict(job), "columns": None, "out": str(out)}
+    return told | {"sites": ["north", "south"], "rows": {"north": n_rows, "south": n_rows}}
+
+
 def test_a_private_job_from_its_plan_to_the_files_of_all(trial, asked, tmp_path):
     """By the ranges of columns and the rows that the federation states."""
     from fedcluster_app.coordinator.run_job import run_job
 
-    job = fit_of(3, epsilon=2.0, bounds=None)
-    content: dict[str, Any] = {
-        "job": "fit",
-        "parameters": asdict(job),
-        "columns": None,
-        "out": str(tmp_path / "out"),
-    }
-    content |= {"sites": ["north", "south"], "rows": {"north": 2000, "south": 2000}}
+    content = content_of(fit_of(3, epsilon=2.0, bounds=None), tmp_path / "out", 2000)
     content |= {"ranges": BOUNDS | {"salary": (0.0, 9e5)}, "columns": ["bmi", "age"]}
     content = json.loads(json.dumps(content))
     done = run_job(asked, content, tmp_path / "run")
@@ -446,14 +444,7 @@ def test_a_private_job_from_its_plan_to_the_files_of_all(trial, asked, tmp_path)
 def test_too_few_stated_rows_spend_nothing(trial, asked, tmp_path):
     from fedcluster_app.coordinator.run_job import run_job
 
-    job = fit_of(3, epsilon=0.05, bounds=BOUNDS)
-    content: dict[str, Any] = {
-        "job": "fit",
-        "parameters": asdict(job),
-        "columns": None,
-        "out": str(tmp_path / "out"),
-    }
-    content |= {"sites": ["north", "south"], "rows": {"north": 100, "south": 100}}
+    content = content_of(fit_of(3, epsilon=0.05, bounds=BOUNDS), tmp_path / "out", 100)
     with pytest.raises(InputError, match="200 rows are too few"):
         run_job(asked, content, tmp_path / "run")
     for name in ("north", "south"):

@@ -90,9 +90,7 @@ def test_a_german_file_is_read(text: str, path: str) -> None:
 @pytest.mark.parametrize("in_memory", [0, 1 << 20])
 @pytest.mark.parametrize("path", ["rows.csv", "rows.csv.gz"])
 @pytest.mark.parametrize("text", [GERMAN, QUOTED])
-def test_a_site_file_says_what_decimals_begin_with(
-    text: str, path: str, in_memory: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_site_file_says_what_decimals_begin_with(text, path, in_memory, monkeypatch):
     monkeypatch.setattr(spool, "READ", 6)
     held_at_most = f"values_in_memory = {in_memory}"
     rows = site(text, path, ",", held_at_most, 'label_column = "Note"', 'weight_column = "Gewicht"')
@@ -327,9 +325,7 @@ def test_every_command_reads_them(files: list[str]) -> None:
 
 @pytest.mark.parametrize("command", ["fit", "select-k"])
 @pytest.mark.parametrize("scale", ["standard", "none"])
-def test_where_it_is_denied_one_line_says_what_to_do(
-    command: str, scale: str, files: list[str]
-) -> None:
+def test_where_it_is_denied_one_line_says_what_to_do(command, scale, files):
     more = ["-k", 2, "--out", "out", "--set", "source.decimal=."]
     more = more if command == "fit" else more[-2:]
     said = fails(command, *files, *more, "--scale", scale, "--columns", "Größe")

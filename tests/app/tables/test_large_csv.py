@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pytest
@@ -89,9 +88,7 @@ def test_what_is_wrong_is_said_by_its_line(tmp_path: Path, raw: bool, last: str,
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 3), (5, 3), (9_000, 3), (300, 9_000)])
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_extremes_of_a_sample_are_those_of_all_rows(
-    shape: tuple[int, int], order: Literal["C", "F"]
-) -> None:
+def test_extremes_of_a_sample_are_those_of_all_rows(shape, order):
     X = np.random.default_rng(3).normal(size=shape)
     X[X > 1] = np.nan
     X[:, 1] = np.nan

@@ -209,9 +209,7 @@ class Lines:
         return f"line {row + 1} of {self.path.name}"
 
 
-def test_a_new_format_is_one_class_and_one_row_of_the_table(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_new_format_is_one_class_and_one_row_of_the_table(monkeypatch):
     monkeypatch.setitem(sources.FORMATS, ".jsonl", Format("JSON lines", Lines.open))
     FRAME.to_json("rows.jsonl", orient="records", lines=True)
     np.testing.assert_array_equal(open_rows("rows.jsonl", ["bmi"]).load().X, ROWS[:, [1]])

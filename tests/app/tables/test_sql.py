@@ -242,9 +242,7 @@ def test_a_database_that_comes_back_is_read(visits: Server, monkeypatch) -> None
     assert not np.isnan(rows.load().X).any()
 
 
-def test_a_connection_that_breaks_while_it_is_read_starts_again(
-    visits: Server, monkeypatch
-) -> None:
+def test_a_connection_that_breaks_while_it_is_read_starts_again(visits, monkeypatch):
     broken: list[int] = []
     query = asked(visits, "SELECT n FROM visits")
     real = Query.parts

@@ -627,20 +627,16 @@ def test_a_controller_does_not_start_on_a_kit_that_lacks_a_lock(trial, monkeypat
     assert "allow_log_streaming must be false" in why
 
 
-def test_a_site_does_not_start_on_a_kit_that_lacks_a_lock(trial, caplog):
+def test_a_site_does_not_start_on_a_kit_that_is_another_s_or_lacks_a_lock(trial, caplog):
     """FLARE is told nothing but that it did not: the reason is in the site's own log."""
-    site = Site(kits(trial)["site"], "north")
-    _edit(RIGHTS, lambda c: c["permissions"]["lead"].update(byoc="any"))(site.kit)
-    site.begin()
-    assert (site.panics, site.handlers) == ([member.NOT_STARTED], {})
-    assert "byoc of lead" in caplog.text
-
-
-def test_a_site_of_another_name_does_not_start(trial, caplog):
-    site = Site(kits(trial)["site"], "south")
-    site.begin()
-    assert (site.panics, site.handlers) == ([member.NOT_STARTED], {})
+    kit = kits(trial)["site"]
+    sites = [Site(kit, "south"), Site(kit, "north")]
+    sites[0].begin()
+    _edit(RIGHTS, lambda c: c["permissions"]["lead"].update(byoc="any"))(kit)
+    sites[1].begin()
+    assert [(site.panics, site.handlers) for site in sites] == [([member.NOT_STARTED], {})] * 2
     assert "is of site 'north', and FLARE knows this one as 'south'" in caplog.text
+    assert "byoc of lead" in caplog.text
 
 
 def test_the_text_of_an_error_at_the_start_stays_at_the_site(trial, caplog):

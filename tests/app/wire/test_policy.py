@@ -291,9 +291,7 @@ def test_rounds_of_a_run_rise_and_are_bounded() -> None:
     policy.check({"run": "s", "exchange": 0})
 
 
-def test_rounds_and_runs_of_a_day_are_counted_over_restarts_and_clocks_set_back(
-    tmp_path: Path,
-) -> None:
+def test_rounds_and_runs_of_a_day_are_counted_over_restarts_and_clocks_set_back(tmp_path):
     days, state = Days(), SiteState(tmp_path / STATE_FILE)
     state.create()
     limits = PolicyLimits(max_rounds_per_day=3, max_runs_per_day=2)

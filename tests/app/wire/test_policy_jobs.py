@@ -154,9 +154,7 @@ def test_a_choice_of_k_up_to_twelve_with_preparation(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("missing", ["mean", "median"])
-def test_a_profile_of_prepared_rows_with_texts_is_within_the_policy(
-    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_profile_of_prepared_rows_with_texts_is_within_the_policy(missing, tmp_path, monkeypatch):
     """It asks about the rows as they are, as well, and where a round costs much, at once."""
     monkeypatch.setattr(RemoteEngine, "looks", True)
     how = {"scale": "robust", "missing": missing, "pca": 2}

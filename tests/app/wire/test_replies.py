@@ -8,7 +8,6 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -479,9 +478,7 @@ def test_the_plan_of_a_run_ends_without_a_quorum():
 
 
 @pytest.mark.parametrize("asked", [{}, {"columns": True}, {"labels": True}])
-def test_sites_are_asked_to_introduce_themselves_where_something_new_is_wanted(
-    asked: dict[str, Any],
-) -> None:
+def test_sites_are_asked_to_introduce_themselves_where_something_new_is_wanted(asked):
     post = Postman(responders())
     engine = RemoteEngine(post, ROWS)
     engine.introduce(**asked)

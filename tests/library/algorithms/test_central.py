@@ -42,9 +42,7 @@ def partition(kind: str, X: np.ndarray, centers: np.ndarray, seed: int) -> np.nd
 )
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_exact_lloyd_is_scikit_learn_on_pooled_rows(
-    kind: str, seed: int, dtype: type[np.float64] | type[np.float32]
-) -> None:
+def test_exact_lloyd_is_scikit_learn_on_pooled_rows(kind, seed, dtype):
     X = blobs(seed).astype(dtype)
     start = X[np.random.default_rng(seed).choice(len(X), 5, replace=False)].astype(float)
     pooled = KMeans(5, init=start, n_init=1, tol=0).fit(X.astype(float))

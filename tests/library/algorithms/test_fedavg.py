@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from partitions import on_line
 
 from fedcluster import Client, Data, LocalEngine, State, Summary, run
 from fedcluster.algorithms import FedAvg, Lloyd
@@ -14,10 +15,6 @@ from fedcluster.core import FitParameters
 from fedcluster.core.task import stream
 
 RNG = np.random.default_rng(0)
-
-
-def on_line(*values: float) -> np.ndarray:
-    return np.array(values, dtype=float)[:, None]
 
 
 def asked(fedavg: FedAvg, centers: np.ndarray, rows: np.ndarray, seed: int = 0) -> Summary:
@@ -49,9 +46,7 @@ def after(fedavg: FedAvg, state: State, *rounds: Summary, seed: int = 0) -> Stat
 
 
 @pytest.mark.parametrize(("beta", "centers"), [(1.0, [1, 8]), (0.5, [0.5, 8.5]), (0.0, [0, 9])])
-def test_centres_go_the_share_beta_of_the_way_to_the_means_of_their_rows(
-    beta: float, centers: list[float]
-) -> None:
+def test_centres_go_the_share_beta_of_the_way_to_the_means_of_their_rows(beta, centers):
     """Rows 0 2 7 9 with the centres 0 and 9: means 1 and 8, two rows each."""
     message = asked(FedAvg(client_rate=beta), on_line(0, 9), on_line(0, 2, 7, 9))
     assert_allclose(centers_of(message), centers)

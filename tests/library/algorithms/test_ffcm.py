@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from partitions import on_line
 from skfuzzy.cluster import cmeans
 
 from fedcluster import Client, Data, LocalEngine, State, Summary, run
@@ -27,10 +28,6 @@ VARIANTS = {
     for m in (1.0, 1.5, 2.0)
 } | {"avg_2 reseeded": FFCM(2.0, "avg_2", "converge", "u", reseed=True)}
 every_variant = pytest.mark.parametrize("ffcm", VARIANTS.values(), ids=VARIANTS.keys())
-
-
-def on_line(*values: float) -> np.ndarray:
-    return np.array(values, dtype=float)[:, None]
 
 
 def engine(*sites: np.ndarray) -> LocalEngine:
@@ -85,9 +82,7 @@ def clouds(rng: np.random.Generator, n: int, k: int, d: int) -> np.ndarray:
     n_sites=st.integers(1, 12),
     offset=st.sampled_from([0.0, 1e3]),
 )
-def test_exact_steps_are_central_over_any_partition(
-    m: float, seed: int, k: int, d: int, n_sites: int, offset: float
-) -> None:
+def test_exact_steps_are_central_over_any_partition(m, seed, k, d, n_sites, offset):
     """After 25 rounds, weights and all, within 1e-12 of the largest coordinate."""
     rng = np.random.default_rng(seed)
     X, weight = clouds(rng, 60, k, d) + offset, rng.integers(1, 4, 60).astype(float)
@@ -218,9 +213,7 @@ def test_avg_1_is_the_mean_by_position() -> None:
 
 
 @pytest.mark.parametrize(("weighted", "low", "high"), [(False, 1, 11), (True, 0.5, 10.5)])
-def test_avg_2_clusters_the_sites_centres_whatever_their_positions(
-    weighted: bool, low: float, high: float
-) -> None:
+def test_avg_2_clusters_the_sites_centres_whatever_their_positions(weighted, low, high):
     """0 and 2, of supports 3 and 1, come in other positions at the second site. The weight of a
     centre is the support behind it, not at its position.
     """

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from partitions import on_line
 from sklearn.cluster import KMeans
 
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, State, Summary, Task
 from fedcluster.algorithms import FKM, fkm
 from fedcluster.kernels.iteration import lloyd
 from fedcluster.rounds import run
-
-
-def on_line(*values: float) -> np.ndarray:
-    return np.array(values, dtype=float)[:, None]
 
 
 def in_order(lines: np.ndarray) -> np.ndarray:
@@ -80,9 +77,7 @@ def test_the_best_draw_at_a_site_is_the_one_of_least_inertia() -> None:
     assert_allclose(centers_of(asked(fkm, None, on_line(0, 1, 9, 10))), [0, 9])
 
 
-def test_a_site_of_fewer_rows_than_k_sends_its_rows_as_seeds_and_its_filter_all_of_them_not() -> (
-    None
-):
+def test_a_site_of_fewer_rows_than_k_sends_its_rows_as_seeds_and_its_filter_all_of_them_not():
     """Three rows are three seeds of size 1; p = 2 lets none of them leave."""
     fkm, rows = FKM(5, init_iterations=0), on_line(0, 5, 9)
     message = asked(fkm, None, rows)
@@ -91,20 +86,18 @@ def test_a_site_of_fewer_rows_than_k_sends_its_rows_as_seeds_and_its_filter_all_
     assert client.answer(Task(fkm, State())).n_values == 0
 
 
-def test_sizes_are_counted_at_the_updated_centres() -> None:
+@pytest.mark.parametrize(
+    ("iterations", "centers", "sizes"), [(1, [0, 29 / 3], [2, 2]), (2, [2, 12.5], [3, 1])]
+)
+def test_sizes_are_counted_at_the_updated_centres(iterations, centers, sizes):
     """Of the rows 0 4 5 20, the centre 0 has only 0 and 7 has 4 5 20, whose mean is 29/3. To the
-    new centres 0 and 29/3 the row 4 is nearer to 0: the sizes are 2 and 2, not 1 and 3.
+    new centres 0 and 29/3 the row 4 is nearer to 0: the sizes are 2 and 2, not 1 and 3. From
+    there, the groups 0 4 and 5 20 give 2 and 12.5; then 5 is nearer to 2.
     """
-    message = asked(FKM(2), on_line(0, 7), on_line(0, 4, 5, 20))
-    assert_allclose(centers_of(message), [0, 29 / 3])
-    assert_array_equal(message.weights, [2, 2])
-
-
-def test_a_second_local_iteration_goes_on_from_the_first() -> None:
-    """From 0 and 29/3, the groups 0 4 and 5 20 give 2 and 12.5; then 5 is nearer to 2."""
-    message = asked(FKM(2, local_iterations=2), on_line(0, 7), on_line(0, 4, 5, 20))
-    assert_allclose(centers_of(message), [2, 12.5])
-    assert_array_equal(message.weights, [3, 1])
+    fkm = FKM(2, local_iterations=iterations)
+    message = asked(fkm, on_line(0, 7), on_line(0, 4, 5, 20))
+    assert_allclose(centers_of(message), centers)
+    assert_array_equal(message.weights, sizes)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +108,7 @@ def test_a_second_local_iteration_goes_on_from_the_first() -> None:
         ("relocate", [1, 10, 13], [2, 1, 1]),
     ],
 )
-def test_a_centre_without_rows(
-    empty: Literal["drop", "keep", "relocate"], centers: list[float], weights: list[int]
-) -> None:
+def test_a_centre_without_rows(empty, centers, weights):
     """No row of 0 2 10 13 is nearest to 30. Dropped, it is not there; kept, it stays at 30 with
     size 0 and so says nothing; relocated, it takes 13, the row farthest from its centre 10.
     """
@@ -209,9 +200,7 @@ def test_an_empty_message_among_others_changes_nothing() -> None:
 @pytest.mark.filterwarnings("ignore:Number of distinct clusters")
 @pytest.mark.parametrize("iterations", [1, 3, 100])
 @pytest.mark.parametrize("empty", ["drop", "relocate"])
-def test_a_local_update_is_that_of_the_authors_library(
-    iterations: int, empty: Literal["drop", "relocate"]
-) -> None:
+def test_a_local_update_is_that_of_the_authors_library(iterations, empty):
     """As scikit-learn's KMeans(len(C), init=C, n_init=1, max_iter=I), sizes from its labels."""
     for seed in range(20):
         rng = np.random.default_rng(seed)
@@ -245,9 +234,7 @@ def test_a_seeding_of_one_s_own_is_given_a_whole_number_of_31_bits() -> None:
 
 
 @pytest.mark.parametrize(("tol", "settled"), [(0.0, False), (0.05, False), (0.07, True)])
-def test_settled_is_a_share_of_the_variance_of_the_centres_received(
-    tol: float, settled: bool
-) -> None:
+def test_settled_is_a_share_of_the_variance_of_the_centres_received(tol, settled):
     """Centres 0 and 8 of variance 16: from 1 and 8 they moved by 1, squared, in any order."""
     before = State(on_line(8, 1), np.ones(2), round=1)
     after = FKM(2, tol=tol).server_step(before, [sent((0, 5), (8, 5))], np.random.default_rng(0))

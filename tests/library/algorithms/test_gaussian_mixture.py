@@ -130,13 +130,11 @@ def test_a_start_without_precisions_takes_rows_for_their_nearest_centres(kind: s
 
 @every_type
 @pytest.mark.parametrize("unit", [1e-12, 1e-4, 1e12])
-def test_the_amount_that_is_added_to_variances_has_the_unit_of_a_column(
-    kind: str, unit: float
-) -> None:
+def test_the_amount_that_is_added_to_variances_has_the_unit_of_a_column(kind, unit):
     """A column that says nothing in its cluster has the same part of its variance in each unit."""
     X = rows(8)
     X[::3] = X[:1]  # a third of the rows is alike
-    em = GaussianMixture(kind, reg_covar=1e-4)  # type: ignore[arg-type]
+    em = GaussianMixture(kind, reg_covar=1e-4)
     factor = np.array([unit] * D if kind == "spherical" else [1.0, unit, 1.0, unit**0.5])
 
     def after(f: np.ndarray) -> State:

@@ -270,9 +270,7 @@ def test_every_way_in_gives_the_same_clusters(tmp_path: Path) -> None:
     assert "PresentInertia()" in one.steps_
 
 
-def test_the_command_line_ignores_what_is_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_ignores_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     X, _ = planted(6)
     X[3] = NAN
@@ -298,9 +296,7 @@ def test_the_command_line_ignores_what_is_missing(
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "path"])
-def test_rows_without_any_value_keep_their_place_in_frames_with_a_warning(
-    kind: str, tmp_path: Path
-) -> None:
+def test_rows_without_any_value_keep_their_place_in_frames_with_a_warning(kind, tmp_path):
     rng = np.random.default_rng(9)
     frame = pd.DataFrame({"a": rng.normal(size=40), "b": rng.normal(size=40), "s": ["x", "y"] * 20})
     frame.loc[[3, 30]] = None
@@ -379,9 +375,7 @@ def mostly_filled(kind: str) -> tuple[pd.DataFrame, Any]:
 
 
 @pytest.mark.parametrize("kind", ["cluster", "site", "text"])
-def test_clusters_that_were_judged_label_rows_by_the_values_that_they_have(
-    kind: str, tmp_path: Path
-) -> None:
+def test_clusters_that_were_judged_label_rows_by_the_values_that_they_have(kind, tmp_path):
     """Values that k-means has filled in pull a row towards the middle, which is a cluster's."""
     frame, y = mostly_filled(kind)
     engine = LocalEngine(
@@ -413,9 +407,7 @@ def test_clusters_that_were_judged_label_rows_by_the_values_that_they_have(
 
 
 @pytest.mark.parametrize(("n", "model", "says"), [(3, "auto", 0), (45, "k-means", 1)])
-def test_few_gaps_leave_clusters_to_k_means_and_many_are_warned_of(
-    n: int, model: Any, says: int
-) -> None:
+def test_few_gaps_leave_clusters_to_k_means_and_many_are_warned_of(n, model, says):
     """As it has values filled in, in rows that may belong elsewhere by the values they have."""
     rng = np.random.default_rng(2)
     X = 8.0 * np.eye(3)[np.arange(180) % 3] + rng.normal(size=(180, 3))

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from partitions import on_line
 
 from fedcluster import Data, State, Summary
 from fedcluster.algorithms import KFed, _kfed
@@ -15,10 +16,6 @@ from fedcluster.kernels import kmeans_plusplus
 from fedcluster.kernels.iteration import lloyd
 
 CORNERS = {"a": [0.0, 0.0], "b": [0.0, 2.0], "c": [3.0, 0.0], "d": [3.0, 2.0]}
-
-
-def on_line(*values: float) -> np.ndarray:
-    return np.array(values, dtype=float)[:, None]
 
 
 def asked(kfed: KFed, rows: np.ndarray, seed: int = 0) -> Summary:
@@ -113,9 +110,7 @@ def test_local_lloyd_runs_to_the_end() -> None:
         (["a", "c"], ["b", "d"], [[0.0, 1.0], [3.0, 1.0]]),
     ],
 )
-def test_the_server_starts_at_the_first_sites_centres_and_weighs_none(
-    first: list[str], second: list[str], centers: list[list[float]]
-) -> None:
+def test_the_server_starts_at_the_first_sites_centres_and_weighs_none(first, second, centers):
     """The corners of a rectangle 3 by 2, K = K_l = 2: both ways to pair them are stable, and the
     first site's corners decide. One corner has 97 rows behind it, which count in the state only.
     """
@@ -154,9 +149,7 @@ def test_local_clusters_lie_between_1_and_k(local: int) -> None:
         KFed(3, local)
 
 
-def test_lloyd_ends_where_little_moves_at_sites_and_at_the_server(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_lloyd_ends_where_little_moves_at_sites_and_at_the_server(monkeypatch):
     """By 1e-4 of the mean variance of a column of what is clustered there."""
     asked: list[tuple[np.ndarray, dict]] = []
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from partitions import on_line
 
 from fedcluster import Data, Summary
 from fedcluster.algorithms.merging import (
@@ -15,10 +16,6 @@ from fedcluster.algorithms.merging import (
     tolerance,
     total,
 )
-
-
-def on_line(*values: float) -> np.ndarray:
-    return np.array(values, dtype=float)[:, None]
 
 
 def test_the_mean_variance_of_rows_from_the_sums_of_clusters() -> None:

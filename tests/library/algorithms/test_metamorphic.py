@@ -179,9 +179,7 @@ def test_no_unit_changes_a_label(kind: str, power: int) -> None:
 @pytest.mark.parametrize("unit", [1e-12, 0.37, 1e12])
 @pytest.mark.parametrize("scale", ["standard", "robust"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_unit_decides_between_centres_that_are_equally_near(
-    kind: str, scale: Any, unit: float
-) -> None:
+def test_no_unit_decides_between_centres_that_are_equally_near(kind, scale, unit):
     """Answers from 1 to 5, of which many rows lie between two clusters."""
     rng = np.random.default_rng(2)
     answers = {site: pd.DataFrame(rng.integers(1, 6, (90, 3)), columns=[*"xyz"]) for site in "ab"}
@@ -210,9 +208,7 @@ def without(frame: pd.DataFrame, column: str) -> pd.DataFrame:
 
 @pytest.mark.parametrize("prepare", [None, PreprocessingSpec()])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_missing_column_is_refused_by_name_by_models_and_estimators(
-    kind: str, prepare: PreprocessingSpec | None, tmp_path: Path
-) -> None:
+def test_a_missing_column_is_refused_by_name_by_models_and_estimators(kind, prepare, tmp_path):
     sites = {name: without(frame, "id") for name, frame in rows().items()}
     fitted = KINDS[kind](prepare=prepare, random_state=0).fit(sites)
     fitted.save(tmp_path / "model.json")

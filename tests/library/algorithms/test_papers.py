@@ -118,9 +118,7 @@ def test_fkm_is_as_good_as_the_authors_runs(results: pd.DataFrame, beta: str, no
 
 
 @pytest.mark.parametrize("variant", ABLATIONS)
-def test_fkm_without_one_of_its_parts_loses_what_it_lost_for_the_authors(
-    results: pd.DataFrame, variant: str
-) -> None:
+def test_fkm_without_one_of_its_parts_loses_what_it_lost_for_the_authors(results, variant):
     """Figure 4 of the ICPR paper, beta 0.1, where each part counts most; runs of 2024."""
     sites = plane16(0.1).sites
     found = scores(ABLATIONS[variant], sites, engine(sites, MinClusterSize(2)), (100,), FKM_RUNS)
@@ -157,9 +155,7 @@ def older_split(reference: Path, beta: str) -> Sites:
 @pytest.mark.parametrize(
     "beta", ["0.1", *(pytest.param(beta, marks=pytest.mark.long) for beta in BETAS[1:])]
 )
-def test_kfed_has_the_median_of_figure_1b(
-    results: pd.DataFrame, reference: Path, beta: str, informed: bool
-) -> None:
+def test_kfed_has_the_median_of_figure_1b(results, reference, beta, informed):
     """K_l = 16, or the K_l of the best ARI_w. Only quartiles are published: the spread is that of
     a normal sample with these, and the standard error of its median is sqrt(pi / 2) times that of
     its mean.

@@ -87,9 +87,7 @@ def test_a_site_that_never_answers(algorithm: Algorithm, start: State) -> None:
 
 
 @each
-def test_a_site_that_comes_late_or_stays_away_for_a_while(
-    algorithm: Algorithm, start: State
-) -> None:
+def test_a_site_that_comes_late_or_stays_away_for_a_while(algorithm, start):
     late = engine(lambda site, r: (site == "s0" and r < 2) or (site == "s1" and r == 1))
     result = run(algorithm, late, start, max_rounds=15)
     assert close(result.state.centers)
@@ -210,9 +208,7 @@ def test_the_error_of_the_assignment_falls_in_every_round(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("n_sites", "fraction"), [(5, 0.5), (5, 0.2), (25, 0.5), (25, 0.2)])
-def test_sampled_sites_of_different_rows_end_at_a_pooled_optimum(
-    n_sites: int, fraction: float
-) -> None:
+def test_sampled_sites_of_different_rows_end_at_a_pooled_optimum(n_sites, fraction):
     """Each site holds rows of a corner of its own; the result is a fixed point of pooled Lloyd."""
     rows = make_blobs(1500, 3, centers=15, cluster_std=1.5, random_state=1)[0]
     corner = KMeans(n_sites, n_init=1, random_state=0).fit(rows).labels_

@@ -224,9 +224,7 @@ def clients_of(frames: dict[str, pd.DataFrame]) -> list[Client]:
 
 
 @pytest.mark.usefixtures("short_search")
-def test_the_command_line_writes_a_model_of_directions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_writes_a_model_of_directions(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     X = cones(5)
     X[7] = 0.0

@@ -103,9 +103,7 @@ def test_the_tree_that_comes_back_is_checked() -> None:
         ([[0.0, 5], [0, 5]], [5.0, 5.0], 5),
     ],
 )
-def test_only_a_cut_that_is_fresh_may_be_undone(
-    points: list[list[float]], weights: list[float], threshold: float
-) -> None:
+def test_only_a_cut_that_is_fresh_may_be_undone(points, weights, threshold):
     """And falls at the mean of the larger leaf instead. A leaf may also get smaller because a site
     stays away: its cut stands.
     """

@@ -87,9 +87,7 @@ def blobs(n: int, d: int = 3, k: int = 4) -> Floats:
 
 @pytest.mark.parametrize("n_sites", [51, 1000, 10_000])
 @pytest.mark.parametrize("rows_each", [2, 20])
-def test_no_step_of_a_default_fit_is_computed_site_by_site(
-    n_sites: int, rows_each: int, costs: Costs
-) -> None:
+def test_no_step_of_a_default_fit_is_computed_site_by_site(n_sites, rows_each, costs):
     X = blobs(n_sites * rows_each)
     FederatedKMeans(4, random_state=0).fit(X, sites=np.arange(len(X)) % n_sites)
     assert not costs.at_each
@@ -103,9 +101,7 @@ def test_one_large_site_among_small_ones_alone_answers_for_itself(costs: Costs) 
     assert costs.at_each == costs.at_once == sum(costs.exchanges, Counter())
 
 
-def test_limits_are_made_once_for_all_sites_that_share_them(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_limits_are_made_once_for_all_sites_that_share_them(monkeypatch):
     made, from_filter = Counter[str](), Limit.from_filter
 
     def counting(rule: Filter) -> Limit:
@@ -133,9 +129,7 @@ def test_no_client_is_made_for_each_of_many_small_sites(monkeypatch: pytest.Monk
     assert made == {"0": 1, "site-000": 1}
 
 
-def test_the_influence_of_up_to_fifty_sites_takes_one_answer_and_description_of_each(
-    costs: Costs,
-) -> None:
+def test_the_influence_of_up_to_fifty_sites_takes_one_answer_and_description_of_each(costs):
     X = blobs(500)
     model = FederatedKMeans(4, random_state=0).fit(X, sites=np.arange(500) % 50)
     assert len(model.influence_) == 50
@@ -187,9 +181,7 @@ def model_of(X: Floats, n_sites: int) -> Model:
 
 @pytest.mark.parametrize("job", BY_SITE)
 @pytest.mark.usefixtures("short_search")
-def test_steps_that_are_computed_site_by_site_are_those_of_this_table(
-    job: str, costs: Costs
-) -> None:
+def test_steps_that_are_computed_site_by_site_are_those_of_this_table(job, costs):
     asked, by_site = BY_SITE[job]
     X = blobs(60 * 20)
     if isinstance(asked, Evaluate | Profile):

@@ -85,9 +85,7 @@ def test_compiled_code_adds_many_numbers_of_any_exponents(width: int) -> None:
 
 @given(numbers=TERMS, most=st.integers(-1000, 950))
 @example(numbers=[1.0, 31.0], most=3)  # the second is cut at the step of the first
-def test_what_was_added_is_known_to_be_small_though_it_cancels(
-    numbers: list[float], most: int
-) -> None:
+def test_what_was_added_is_known_to_be_small_though_it_cancels(numbers, most):
     """No number above a bound is missed, and one far below it is no reason to look."""
     accumulator, bound, largest = (
         empty_accumulator(1, 1),

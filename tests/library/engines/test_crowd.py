@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -18,7 +17,7 @@ from test_rounds import Failing
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State, Task, run
 from fedcluster.algorithms import FFCM, FKM, FedAvg, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms.merging import pool
-from fedcluster.core import Algorithm, Filter, Step
+from fedcluster.core import Filter, Step
 from fedcluster.engines.batched import Stacked
 from fedcluster.errors import HeldBackError, SiteError
 from fedcluster.metrics import Inertia
@@ -40,9 +39,7 @@ def both(case: Case, limits: Sequence[Filter]) -> tuple[LocalEngine, LocalEngine
 
 @by_name([*STEPS, FFCM(averaging="avg_2")])
 @given(case=cases(), limits=st.sampled_from([*LIMITS.values()]))
-def test_the_sites_of_a_table_answer_as_their_clients_do(
-    step: Step, limits: Sequence[Filter], case: Case
-) -> None:
+def test_the_sites_of_a_table_answer_as_their_clients_do(step, limits, case):
     task = Task(step, asked(step, case.centers), seed=2)
     [table], [local] = (engine.ask([task]) for engine in both(case, limits))
     assert list(table.by_site) == list(local.by_site)
@@ -64,9 +61,7 @@ CLIENTS = {str(i): ROWS.take(np.equal(SITES, i)) for i in range(N_SITES)}
 @pytest.mark.parametrize("participation", [0.01, 0.3, 1.0])
 @pytest.mark.parametrize("limit", [MinRows(12), MinClusterSize(2)], ids=repr)
 @pytest.mark.parametrize("algorithm", [Lloyd(tol=0), FFCM(), FedAvg(), FKM(3)], ids=repr)
-def test_a_run_on_a_table_is_a_run_on_its_sites(
-    algorithm: Algorithm, limit: Filter, participation: float
-) -> None:
+def test_a_run_on_a_table_is_a_run_on_its_sites(algorithm, limit, participation):
     """The samples of the sites are the same too, whose names sort as text."""
     start = State() if isinstance(algorithm, FKM) else START
     table = LocalEngine.from_table(ROWS, SITES, [limit])
@@ -89,9 +84,7 @@ IN_BLOCKS: list[Step] = [Lloyd(), Inertia(), VarianceTree(8), SiteSummaries(4), 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
 @pytest.mark.parametrize("size", [1, 7, 29])
-def test_blocks_of_sites_give_the_bits_of_all_sites_at_once(
-    size: int, limit: Sequence[Filter], dtype: Any
-) -> None:
+def test_blocks_of_sites_give_the_bits_of_all_sites_at_once(size, limit, dtype):
     """Rows lie in any order; prepared rows are asked about in the same round."""
     rows = Data(ROWS.X.astype(dtype), ROWS.sample_weight)
     how = Preprocessor((NumericColumn("x0", scale=3.0), NumericColumn("x1", shift=1.0)))

@@ -336,9 +336,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_command_fits_parquet_files_on_a_cluster(
-    threads: Cluster, folder: Path, tmp_path: Path
-) -> None:
+def test_a_command_fits_parquet_files_on_a_cluster(threads, folder, tmp_path):
     cluster, how = f"dask={threads.scheduler.address}", ("-k", 3, "--missing", "mean", "--fuzzy")
     chosen = ("--exclude", "label,person", "--set", "weight_column=weight")
     for files, out, engine in (
@@ -399,9 +397,7 @@ LIMITS = {"select-k": ("--min-cluster-size", 1)}
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_every_command_that_reads_rows_takes_a_cluster(
-    threads: Cluster, given: Path, tmp_path: Path, name: str
-) -> None:
+def test_every_command_that_reads_rows_takes_a_cluster(threads, given, tmp_path, name):
     words = ASKED[name].replace("{}", str(given)).split()
     engine = ("--set", f"engine=dask={threads.scheduler.address}")
     files, limits = sorted(given.glob("rows/*"))[:4], LIMITS.get(name, ())
@@ -421,9 +417,7 @@ def test_every_command_that_reads_rows_takes_a_cluster(
         assert (there["sites"][4]["rows"], len(empty.splitlines())) == (0, 1)
 
 
-def test_no_file_and_no_row_are_said_as_they_are(
-    threads: Cluster, given: Path, tmp_path: Path
-) -> None:
+def test_no_file_and_no_row_are_said_as_they_are(threads, given, tmp_path):
     for i in range(2):
         people().head(0).to_parquet(tmp_path / f"none-{i}.parquet")
     absent, none = f"{tmp_path}/absent-*.parquet", f"{tmp_path}/none-*.parquet"
@@ -456,18 +450,14 @@ def test_no_file_and_no_row_are_said_as_they_are(
     assert not (tmp_path / "out").exists()
 
 
-def test_an_empty_partition_is_no_site_whose_limits_hold_rows_back(
-    threads: Cluster, given: Path, tmp_path: Path
-) -> None:
+def test_an_empty_partition_is_no_site_whose_limits_hold_rows_back(threads, given, tmp_path):
     engine = ("--out", str(tmp_path), "--set", f"engine=dask={threads.scheduler.address}")
     words = ("profile", str(given / "fit"), f"{given}/rows/*.parquet", *engine)
     shown = " ".join(CliRunner().invoke(app, words).output.split())
     assert "Site part-00004 took no part: it has no rows of positive weight." in shown
 
 
-def test_a_partition_is_read_as_the_model_reads_files(
-    threads: Cluster, given: Path, tmp_path: Path
-) -> None:
+def test_a_partition_is_read_as_the_model_reads_files(threads, given, tmp_path):
     rows = people().assign(day="1960-03-04")
     rows.loc[7, "day"] = "soon"
     rows.to_parquet(tmp_path / "rows.parquet")
@@ -504,9 +494,7 @@ def test_a_choice_on_a_cluster_tells_its_doubts(threads: Cluster, tmp_path: Path
         ("--set engine=dask=tcp://127.0.0.1:9", "no Dask scheduler answers at tcp://127.0.0.1:9"),
     ],
 )
-def test_what_a_cluster_is_not_asked_is_refused(
-    folder: Path, tmp_path: Path, arguments: str, line: str
-) -> None:
+def test_what_a_cluster_is_not_asked_is_refused(folder, tmp_path, arguments, line):
     with dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}):
         ran = command(f"{folder}/*.parquet", "-k", 3, "--out", tmp_path / "out", *arguments.split())
     assert ran.exit_code == 2
@@ -522,9 +510,7 @@ def test_what_a_cluster_is_not_asked_is_refused(
         ("{folder}/broken.parquet", "cannot be read as one Parquet table (Arrow"),
     ],
 )
-def test_files_that_are_no_table_are_refused(
-    threads: Cluster, tmp_path: Path, files: str, line: str
-) -> None:
+def test_files_that_are_no_table_are_refused(threads, tmp_path, files, line):
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")
     cluster = f"dask={threads.scheduler.address}"
     ran = command(
@@ -559,9 +545,7 @@ def counted(folder: Path, seed: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("protection", [None, Groups(4)])
-def test_a_partition_that_changes_is_refused(
-    threads: Cluster, tmp_path: Path, protection: Groups | None
-) -> None:
+def test_a_partition_that_changes_is_refused(threads, tmp_path, protection):
     engine = DaskEngine(counted(tmp_path / "read"), keep=False, protection=protection)
     task = Task(Lloyd(), State.at(SPOTS))
     engine.ask([task])

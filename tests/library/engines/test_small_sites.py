@@ -109,9 +109,7 @@ STEPS: list[Step] = [
     "limits", [(), (MinRows(2),), (MinRows(9), MinClusterSize(3)), (MinClusterSize(40),)]
 )
 @pytest.mark.parametrize("step", STEPS)
-def test_all_at_once_are_each_by_itself(
-    step: Step, limits: tuple[Filter, ...], dtype: Any, weighted: bool
-) -> None:
+def test_all_at_once_are_each_by_itself(step, limits, dtype, weighted):
     tasks = [Task(step, state) for state in states(step)]
     clients = sites(limits, weighted=weighted, dtype=dtype)
     engine = LocalEngine(sites(limits, weighted=weighted, dtype=dtype))
@@ -208,9 +206,7 @@ def mixed(limits: tuple[Filter, ...]) -> list[Client]:
 
 @pytest.mark.parametrize("limits", [(), (MinRows(2), MinClusterSize(3))])
 @pytest.mark.parametrize("step", STEPS)
-def test_large_sites_among_small_ones_answer_beside_them(
-    step: Step, limits: tuple[Filter, ...]
-) -> None:
+def test_large_sites_among_small_ones_answer_beside_them(step, limits):
     tasks = [Task(step, state) for state in states(step)]
     clients, engine = sorted(mixed(limits), key=lambda c: c.name), LocalEngine(mixed(limits))
     for one, other in zip(engine.ask(tasks), each(clients, tasks), strict=True):
@@ -268,9 +264,7 @@ def test_centres_of_other_columns_name_the_site() -> None:
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.3])
-def test_a_fit_has_the_bits_of_one_that_asks_each(
-    participation: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_fit_has_the_bits_of_one_that_asks_each(participation, monkeypatch):
     rng = np.random.default_rng(0)
     X, where = rng.normal(size=(900, 2)) + 6 * rng.integers(3, size=(900, 1)), np.arange(900) % 30
     model = FederatedKMeans(3, random_state=0, participation=participation)
@@ -298,9 +292,7 @@ def test_a_fit_has_the_bits_of_one_that_asks_each(
     ],
     ids=str,
 )
-def test_loops_in_python_have_the_bits_of_compiled_ones(
-    model: Any, dtype: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_loops_in_python_have_the_bits_of_compiled_ones(model, dtype, monkeypatch):
     """As a first fit on a machine has them: it does not wait for their compilation."""
     rng = np.random.default_rng(0)
     X = (rng.normal(size=(600, 3)) + 4 * rng.integers(3, size=(600, 1))).astype(dtype)
@@ -325,9 +317,7 @@ def stacked(limits: tuple[Filter, ...] = (MinRows(4),), n_sites: int = 12) -> St
 
 @pytest.mark.parametrize("n_sites", [Batch.fewest - 1, 12])
 @pytest.mark.parametrize("limits", [(), (MinRows(4),), (lambda summary, n_rows: summary,)])
-def test_sites_of_one_table_tell_and_answer_as_clients_do(
-    n_sites: int, limits: tuple[Filter, ...]
-) -> None:
+def test_sites_of_one_table_tell_and_answer_as_clients_do(n_sites, limits):
     tables = stacked(limits, n_sites)
     clients = [Client(name, tables[name].source, limits) for name in tables]
     engine, other = LocalEngine(stacked(limits, n_sites)), LocalEngine(clients)
@@ -373,9 +363,7 @@ def test_a_client_that_is_made_late_knows_what_left_before() -> None:
 @pytest.mark.parametrize("n_sites", [3, 40])
 @pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"min_cluster_size": 2}], ids=str)
 @pytest.mark.parametrize("as_lists", [False, True])  # these are asked one by one
-def test_one_table_is_fitted_as_one_for_each_site(
-    options: Any, n_sites: int, as_lists: bool
-) -> None:
+def test_one_table_is_fitted_as_one_for_each_site(options, n_sites, as_lists):
     rng = np.random.default_rng(0)
     X, where = rng.normal(size=(400, 2)) * 3, rng.permutation(np.arange(400) % n_sites)
     one = FederatedKMeans(3, random_state=0, **options).fit(X, sites=where)
@@ -524,9 +512,7 @@ def test_rows_of_two_sites_never_make_up_a_line_together() -> None:
     [((10_000,), 5, 15, 5), ((10_000,), 3, 8, 4), ((5000, 5000), 6, 16, 8)],
     ids=str,
 )
-def test_clusters_that_only_tiny_sites_hold_are_found(
-    large: tuple[int, ...], tiny: int, k: int, only: int, seed: int
-) -> None:
+def test_clusters_that_only_tiny_sites_hold_are_found(large, tiny, k, only, seed):
     """A hundred tiny sites beside large ones: as if six sites had a share of all rows each."""
     rng = np.random.default_rng([seed, k])
     places = rng.permutation(np.stack(np.meshgrid(*[np.arange(4)] * D), -1).reshape(-1, D))[:k]

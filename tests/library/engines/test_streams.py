@@ -135,9 +135,7 @@ def write(path: Path, X: np.ndarray, row_group_size: int | None = None, **column
 
 @pytest.mark.parametrize("row_group_size", [1, 64, 333, None])
 @pytest.mark.parametrize("chunk_rows", [1, 7, 100, 5000, None])
-def test_parquet_is_read_whole_and_in_order(
-    tmp_path: Path, row_group_size: int | None, chunk_rows: int | None
-) -> None:
+def test_parquet_is_read_whole_and_in_order(tmp_path, row_group_size, chunk_rows):
     X = rows_of(700)
     path = write(tmp_path / "a.parquet", X, row_group_size)
     chunks = list(open_rows(path, chunk_rows=chunk_rows).chunks())
@@ -198,9 +196,7 @@ def planted(path: Path, value: object, row: int, column: str = "x1") -> Path:
     ],
 )
 @pytest.mark.parametrize("row", [0, 17, 39])
-def test_a_bad_value_is_named_by_file_column_and_row(
-    tmp_path: Path, value: object, said: str, row: int
-) -> None:
+def test_a_bad_value_is_named_by_file_column_and_row(tmp_path, value, said, row):
     path = planted(tmp_path / "a.parquet", value, row)
     with pytest.raises(InputError) as error:
         list(open_rows(path, chunk_rows=6).chunks())
@@ -229,9 +225,7 @@ def test_at_a_site_the_error_names_the_site(tmp_path: Path) -> None:
         ({"x": [], "y": []}, "has columns but no rows; add rows or leave the file out"),
     ],
 )
-def test_a_file_that_will_not_do_is_refused_before_the_first_round(
-    tmp_path: Path, content: dict, said: str
-) -> None:
+def test_a_file_that_will_not_do_is_refused_before_the_first_round(tmp_path, content, said):
     pq.write_table(pa.table(content), tmp_path / "a.parquet")
     with pytest.raises(InputError, match=said):
         open_rows(tmp_path / "a.parquet", ["x", "y"])

@@ -111,9 +111,7 @@ def test_labels_lie_in_the_order_of_the_rows() -> None:
     "how",
     [{"init": X[:3]}, {"init": (X[:3] - X.mean(0)) / X.std(0), "prepare": "standard"}, {}],
 )
-def test_labels_distances_and_errors_are_those_of_the_model(
-    how: dict[str, Any], least: float
-) -> None:
+def test_labels_distances_and_errors_are_those_of_the_model(how, least):
     weights = {name: np.linspace(least, 2, len(rows)) for name, rows in PARTS.items()}
     fitted = FederatedKMeans(3, random_state=0, **how).fit(PARTS, sample_weight=weights)
     model = Model.from_estimator(fitted)
@@ -263,9 +261,7 @@ def test_the_order_of_rows_matters_by_less_than_1e_12(algorithm: AlgorithmName) 
 
 @pytest.mark.filterwarnings("ignore:stopped at the limit")
 @pytest.mark.parametrize("threads", ["1", "2", "5"])
-def test_the_number_of_threads_does_not_touch_a_bit(
-    threads: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_threads_does_not_touch_a_bit(threads, monkeypatch):
     rng = np.random.default_rng(2)
     rows = rng.normal(size=(60_000, 4))
     site = rng.integers(0, 3, len(rows))
@@ -544,9 +540,7 @@ class Counted:
 
 
 @pytest.mark.parametrize(("n_rows", "worth_bounds"), [(90, 1 << 22), (18000, 1 << 22), (18000, 1)])
-def test_few_frames_lie_between_fit_and_a_kernel(
-    n_rows: int, worth_bounds: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_few_frames_lie_between_fit_and_a_kernel(n_rows, worth_bounds, monkeypatch):
     """Python's frames from `fit`, which counts, to a compiled function, which does not."""
     frames: dict[str, int] = {}
     rows = np.concatenate([X] * (n_rows // 90)) + RNG.normal(size=(n_rows, 2))
@@ -574,9 +568,7 @@ def test_few_frames_lie_between_fit_and_a_kernel(
     ids=["local", "recorded", "flower", "recorded-flower"],
 )
 @pytest.mark.parametrize("n_clusters", [3, "auto"])
-def test_a_fit_on_any_engine_gives_the_bits_of_a_fit_on_its_sites(
-    engine: Any, n_clusters: Any, tmp_path: Any
-) -> None:
+def test_a_fit_on_any_engine_gives_the_bits_of_a_fit_on_its_sites(engine, n_clusters, tmp_path):
     columns = (Column("a"), Column("b"))
     clients = [Client(name, Data(rows, columns=columns)) for name, rows in PARTS.items()]
     here = FederatedKMeans(n_clusters, random_state=0).fit_clients(clients, ["a", "b"])

@@ -169,9 +169,7 @@ class Beyond(Positive):
         return super().client_step(state, moved, rng)
 
 
-def test_parameters_of_ones_own_on_the_command_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_parameters_of_ones_own_on_the_command_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", ROWS)
     mine = ("--algorithm", "outsiders.IsotropicEM(tol=0.125)")
@@ -203,9 +201,7 @@ def test_parameters_of_ones_own_on_the_command_line(
         ("outsiders.IsotropicEM(beta=3)", "unexpected keyword argument 'beta'"),
     ],
 )
-def test_wrong_parameters_of_ones_own_are_refused(
-    written: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_wrong_parameters_of_ones_own_are_refused(written, said, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("a.npy", ROWS)
     heard = run("fit", "a.npy", "-k", 2, "--algorithm", written, "--out", "fit", code=2)

@@ -270,11 +270,18 @@ def test_with_a_quorum_a_run_goes_on_without_the_site_that_lacks_a_step():
 # Engines
 
 
-def test_secure_sums_begin_with_the_steps():
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({}, r"round 1: 3 of 4 sites.* \(b: .*'Absolute' is not among"),
+        ({"quorum": 3}, r"3 of 4 sites .* 4 are .*'Absolute' is not among"),
+    ],
+)
+def test_secure_sums_begin_with_the_steps_and_with_all_sites_or_not_at_all(how, said):
     wire = secure_federation({"b": ["Absolute"]})
-    engine = SecureEngine(wire, wire.sites)
+    engine = SecureEngine(wire, wire.sites, **how)
     engine.choose(["x", "y"])
-    with pytest.raises(SiteError, match=r"round 1: 3 of 4 sites.* \(b: .*'Absolute' is not among"):
+    with pytest.raises(SiteError, match=said):
         execute(MINE, engine, columns=["x", "y"])
     assert not answered(wire)
 
@@ -288,15 +295,6 @@ def test_secure_sums_that_have_begun_are_told_the_steps_of_the_next_job():
     with pytest.raises(SiteError, match="'Absolute' is not among"):
         execute(MINE, engine, columns=["x", "y"])
     assert len(wire.log) == known + 4
-
-
-def test_secure_sums_with_a_quorum_begin_with_all_sites_or_not_at_all():
-    wire = secure_federation({"b": ["Absolute"]})
-    engine = SecureEngine(wire, wire.sites, quorum=3)
-    engine.choose(["x", "y"])
-    with pytest.raises(SiteError, match=r"3 of 4 sites .* 4 are .*'Absolute' is not among"):
-        execute(MINE, engine, columns=["x", "y"])
-    assert not answered(wire)
 
 
 def test_secure_sums_refuse_at_the_start_what_does_not_add_up():

@@ -50,9 +50,7 @@ from fedcluster.kernels.seeding import default_trials
         (100_000_000, 1, 1, 128, 781_251),  # but no more chunks than 128
     ],
 )
-def test_chunks_have_much_work_and_few_sums(
-    n: int, k: int, d: int, n_chunks: int, rows: int | None
-) -> None:
+def test_chunks_have_much_work_and_few_sums(n, k, d, n_chunks, rows):
     """All are alike; what is left for the last one, whose rows are padded, is 64 rows."""
     bounds = chunk_bounds(n, k, d)
     assert (bounds[0], bounds[-1]) == (0, n)
@@ -98,18 +96,14 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
         ((1 << 13) - 1, 16, 2, 8, 1),
     ],
 )
-def test_fuzzy_passes_have_chunks_of_enough_rows(
-    asked: Asked, n: int, d: int, k: int, chunks: int, threads: int
-) -> None:
+def test_fuzzy_passes_have_chunks_of_enough_rows(asked, n, d, k, chunks, threads):
     X = np.zeros((n, d), np.float32)
     fuzzy.fuzzy_pass(X, np.arange(k)[:, None] + np.zeros((k, d)), 2.0)
     assert (asked.chunks, asked.threads) == (chunks, threads)
 
 
 @pytest.mark.parametrize(("n", "sources", "threads"), [(17_000, 2, 1), (150_000, 4, 7)])
-def test_passes_of_one_chunk_have_one_thread(
-    asked: Asked, n: int, sources: int, threads: int
-) -> None:
+def test_passes_of_one_chunk_have_one_thread(asked, n, sources, threads):
     """And one for the rows that are padded."""
     X, centers = np.zeros((n, 1)), np.array([[0.0], [1.0]])
     _sweep.sweep(X, centers, as_weights(None))
@@ -143,9 +137,7 @@ def test_helpers_are_as_many_as_threads_or_chunks_less_the_caller(
     assert done == list(range(n_chunks))
 
 
-def test_without_a_variable_or_with_0_every_usable_core_has_a_thread(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_a_variable_or_with_0_every_usable_core_has_a_thread(monkeypatch):
     monkeypatch.setattr(kernel_threads, "_core_count", lambda: 11)
     for value, threads in ((None, 11), ("0", 11), ("2", 2), ("40", 40)):
         monkeypatch.delenv("FEDCLUSTER_NUM_THREADS", raising=False)
@@ -166,9 +158,7 @@ def test_zeros_begin_a_line_of_the_cache(dtype: type) -> None:
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(("k", "d"), [(1, 1), (TILE_CENTERS + 1, 3), (2 * TILE_CENTERS, 33)])
-def test_packed_centres_are_about_the_most_central_and_fill_whole_tiles(
-    dtype: type, k: int, d: int
-) -> None:
+def test_packed_centres_are_about_the_most_central_and_fill_whole_tiles(dtype, k, d):
     rng = np.random.default_rng(k)
     centers = rng.normal(size=(k, d)) + 5
     packed = pack_centers(np.zeros((1, d), dtype), centers)

@@ -12,7 +12,6 @@ from test_streams import InChunks
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedcluster import Client, Data, Task
-from fedcluster.core import Step
 from fedcluster.core.threads import blas_on_one_thread
 from fedcluster.frames.rows import in_order
 
@@ -26,9 +25,7 @@ SLOW = {"KFed"}
 
 @by_name(STEPS)
 @pytest.mark.parametrize("chunks", [False, True], ids=["whole", "chunks"])
-def test_no_number_of_threads_changes_an_answer(
-    step: Step, chunks: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_number_of_threads_changes_an_answer(step, chunks, monkeypatch):
     data = SMALL if type(step).__name__ in SLOW else DATA
     task, answers = Task(step, asked(step, CENTERS), seed=1), []
     for ours, of_blas in ((1, 1), (2, 2), (5, 1), (1, 2)):

@@ -210,9 +210,7 @@ APART = [[10.0, 0.0], [0.0, 10.0]]
         ([mixture(np.diag([10.0] * 3).tolist())], "k = 3 is the largest that was tried"),
     ],
 )
-def test_warnings_are_about_what_would_change_the_verdict(
-    mixtures: list[Mixture], warning: str | None
-) -> None:
+def test_warnings_are_about_what_would_change_the_verdict(mixtures, warning):
     said = likeliest(mixtures, 1000.0, [1, 2, 3]).warnings
     assert len(said) == (warning is not None)
     if warning is not None:
@@ -226,9 +224,7 @@ def test_warnings_are_about_what_would_change_the_verdict(
     ("sizes", "d", "says"),
     [((20, 20, 20), 30, 3), ((200, 12), 24, 2), ((300, 8), 24, 1)],
 )
-def test_clusters_of_fewer_rows_than_columns_are_found_or_warned_of(
-    sizes: tuple[int, ...], d: int, says: int
-) -> None:
+def test_clusters_of_fewer_rows_than_columns_are_found_or_warned_of(sizes, d, says):
     """A covariance of its own needs as many rows as columns; other shapes share theirs."""
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(len(sizes)), sizes)

@@ -6,6 +6,7 @@ from math import log, pi, sqrt
 
 import numpy as np
 import pytest
+from partitions import on_line
 
 from fedcluster.core import Data, State, Summary
 from fedcluster.engines import LocalEngine
@@ -33,10 +34,6 @@ from fedcluster.metrics.objectives import FuzzyScatter
 from fedcluster.metrics.silhouettes import SimplifiedSilhouette, SquaredSilhouette, silhouettes
 from fedcluster.recipes.scores import evaluation
 from fedcluster.rounds import run_plan
-
-
-def on_line(*values: float) -> np.ndarray:
-    return np.array(values, dtype=float)[:, None]
 
 
 def scores(
@@ -137,9 +134,7 @@ def test_calinski_harabasz_needs_two_clusters_and_more_rows() -> None:
         ([0, 0, 4], [1, 1, 1], 0.5),
     ],
 )
-def test_davies_bouldin_is_the_mean_of_the_worst(
-    points: list[float], spreads: list[float], score: float
-) -> None:
+def test_davies_bouldin_is_the_mean_of_the_worst(points, spreads, score):
     assert davies_bouldin(on_line(*points), np.array(spreads, float)) == pytest.approx(score)
 
 

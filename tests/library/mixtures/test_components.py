@@ -207,9 +207,7 @@ def test_one_start_is_enough_where_all_mixtures_of_leaves_agree(kind: Any) -> No
 
 @every_type
 @pytest.mark.parametrize(("apart", "d"), [(2.0, 3), (0.0, 3), (1.0, 40)])
-def test_of_many_rows_it_is_as_likely_as_the_best_of_five_pooled_starts(
-    kind: Any, apart: float, d: int
-) -> None:
+def test_of_many_rows_it_is_as_likely_as_the_best_of_five_pooled_starts(kind, apart, d):
     """In 40 columns, leaves have no products of columns."""
     X = many(apart, d=d)
     pooled = PooledMixture(4, covariance_type=kind, n_init=5, random_state=0).fit(X)

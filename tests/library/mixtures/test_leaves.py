@@ -372,9 +372,7 @@ def test_merged_components_have_the_shape_and_the_noise_that_were_asked_for() ->
 @pytest.mark.parametrize("model", ["k-means", "auto"])
 @pytest.mark.parametrize(("k", "ks"), [(5, (2, 3)), (5, (1, 2)), (2, (5, 6))])
 @pytest.mark.usefixtures("short_search")
-def test_there_are_as_many_clusters_as_may_be_whatever_is_likeliest(
-    k: int, ks: Any, model: str
-) -> None:
+def test_there_are_as_many_clusters_as_may_be_whatever_is_likeliest(k, ks, model):
     rows = blobs(k)
     engine = LocalEngine([Client(name, Data(rows[i::2]), ()) for i, name in enumerate("ab")])
     report = execute(fit_of(ks, model=model), engine, columns=["x", "y"])

@@ -147,9 +147,7 @@ def test_no_difference_of_pairs_is_about_fewer_rows_than_a_group() -> None:
         (two_halves(0.0), ("Agreement",), "Agreement: the step"),
     ],
 )
-def test_a_site_checks_both_assignments_and_the_count(
-    bad: AssignedRows, denied: tuple[str, ...], reason: str, place: int
-) -> None:
+def test_a_site_checks_both_assignments_and_the_count(bad, denied, reason, place):
     both = [two_halves(0.0), two_halves(1.0)]
     both[place] = bad
     [task, _] = next(crossed(*both))

@@ -388,9 +388,7 @@ def test_rows_in_chunks_are_not_drawn_anew() -> None:
         execute(fit_of(2, stability=True), engine, columns=["x", "y"])
 
 
-def test_the_command_shows_what_stability_means(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_shows_what_stability_means(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for site in range(2):
         table = pd.DataFrame(ROWS[site::2], columns=["x", "y"])

@@ -12,6 +12,7 @@ import pytest
 from grids import KNOWN
 from introductions import disclosed_columns
 from numpy.testing import assert_allclose, assert_array_equal
+from partitions import on_line
 from test_replies import Postman
 
 from fedcluster.core import Answers, Column, Data, State, Summary
@@ -92,9 +93,7 @@ def test_minmax_takes_the_bounds_after_the_logarithm() -> None:
     assert_array_equal(X.ravel(), [0, 0, 1])
 
 
-def test_robust_scaling_takes_the_deviation_where_quartiles_are_no_further_apart_than_steps() -> (
-    None
-):
+def test_robust_scaling_takes_the_deviation_where_quartiles_are_no_further_apart_than_steps():
     """Eight of ten rows are 5: the quartiles coincide, and the deviation scales."""
     values = [5.0] * 8 + [0.0, 10.0]
     [column] = fitted({"a": numbers(*values)}, scale="robust").preprocessor.columns
@@ -469,9 +468,7 @@ def test_squares_are_asked_about_the_mean_where_those_about_0_hold_few_digits() 
         ("ignore", "standard", [], []),
     ],
 )
-def test_only_what_filling_in_changes_is_asked_again(
-    missing: str, scale: str, whole: list[str], more: list[str] | None
-) -> None:
+def test_only_what_filling_in_changes_is_asked_again(missing, scale, whole, more):
     X = np.arange(60.0)[:, None] ** 2
     known = ["Missing Squares"]
     assert rounds_of({"a": Data(X)}, missing=missing, scale=scale) == [*known, *whole]
@@ -508,9 +505,7 @@ def test_a_single_text_that_nobody_shares_makes_a_column_of_others() -> None:
 @pytest.mark.parametrize(
     ("steps", "scale"), [((1.0, 9.0, 1.5), 3.0), ((1.2, 0.0, 1.9), 7.0), ((1.5, 0.0, 1.5), 7.0)]
 )
-def test_quartiles_are_told_apart_by_more_than_the_steps_of_both(
-    monkeypatch: pytest.MonkeyPatch, steps: tuple[float, ...], scale: float
-) -> None:
+def test_quartiles_are_told_apart_by_more_than_the_steps_of_both(monkeypatch, steps, scale):
     """Quartiles 3 apart, each known to half a step; else the deviation, 7, scales."""
 
     def known(shares: list[float], plan: Any) -> Any:
@@ -521,10 +516,6 @@ def test_quartiles_are_told_apart_by_more_than_the_steps_of_both(
     monkeypatch.setattr(fitting, "_quantiles", known)
     [column] = fitted({"a": numbers(*range(9))}, scale="robust").preprocessor.columns
     assert (column.shift, column.scale) == (2, scale)
-
-
-def on_line(*values: float) -> np.ndarray:
-    return np.array(values, dtype=float)[:, None]
 
 
 # More of quantiles
@@ -556,9 +547,7 @@ def test_a_search_among_equal_rows_ends_at_a_share_of_two_to_the_minus_30() -> N
 
 
 @pytest.mark.parametrize("room", [0, 1, 2, 3])
-def test_sorted_columns_are_kept_as_long_as_there_is_room(
-    room: int,
-) -> None:
+def test_sorted_columns_are_kept_as_long_as_there_is_room(room):
     X = np.random.default_rng(0).normal(size=(50, 3))
 
     class Step(Histogram):
@@ -601,9 +590,7 @@ def test_up_to_2000_columns_have_a_whole_covariance_and_others_ten_spare_directi
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e-4])
-def test_directions_that_are_found_in_turns_belong_to_their_variances(
-    scale: float,
-) -> None:
+def test_directions_that_are_found_in_turns_belong_to_their_variances(scale):
     """Forty turns are enough or all that there are: rows alike in all directions settle late."""
     X = scale * np.random.default_rng(0).normal(size=(300, 40))
     plain = X - X.mean(axis=0)
@@ -732,9 +719,7 @@ TEXT = {
         (TEXT, {"scale": "x"}),
     ],
 )
-def test_a_column_that_makes_no_sense_is_refused(
-    column: dict[str, Any], change: dict[str, Any]
-) -> None:
+def test_a_column_that_makes_no_sense_is_refused(column, change):
     content = {"columns": [column], "missing": "keep", "principal": None}
     right = Preprocessor.from_plain(content)
     levels = {"levels": ("a",)} if column is TEXT else {}

@@ -354,9 +354,7 @@ def test_persons_under_other_identities_keep_their_groups(tmp_path, how, kind) -
     assert np.array_equal(first.sample_weight, again.sample_weight)
 
 
-def test_a_table_of_unknown_persons_is_refused_until_it_is_said_that_they_are_others(
-    tmp_path,
-) -> None:
+def test_a_table_of_unknown_persons_is_refused_until_it_is_said_that_they_are_others(tmp_path):
     file, data = tmp_path / "s.groups", rows(groups=np.arange(120))
     Grouping(Groups(5), file).grouped(data)
     content = file.read_bytes()

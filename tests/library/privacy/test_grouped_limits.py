@@ -351,9 +351,7 @@ def test_few_groups_at_most_sites_are_said_before_the_fit() -> None:
 @pytest.mark.filterwarnings("ignore:rows are seen in groups")
 @pytest.mark.parametrize(("n_sites", "each"), [(5, 300), (20, 80), (40, 50)])
 @pytest.mark.parametrize("kind", ["normal", "overlapping", "uniform"])
-def test_the_inertia_of_groups_is_that_of_the_rows_within_its_error(
-    kind: str, n_sites: int, each: int
-) -> None:
+def test_the_inertia_of_groups_is_that_of_the_rows_within_its_error(kind, n_sites, each):
     """Or is said not to be known, where it may be half of it."""
     rng, n = np.random.default_rng(5), n_sites * each
     middles = np.array([[0, 0], [8, 0], [0, 8], [8, 8], [16, 4], [-8, 4.0]])

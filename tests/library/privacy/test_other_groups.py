@@ -107,9 +107,7 @@ def test_a_second_grouping_of_the_same_rows_is_refused(tmp_path, how, first) -> 
 
 @pytest.mark.parametrize("j", range(3))
 @pytest.mark.parametrize("seed", range(3))
-def test_rows_of_few_values_are_known_by_the_columns_that_are_as_they_were(
-    tmp_path, j, seed
-) -> None:
+def test_rows_of_few_values_are_known_by_the_columns_that_are_as_they_were(tmp_path, j, seed):
     """One column does not tell whole numbers apart, two do. Rows of others are not left out."""
     X = np.random.default_rng(seed).integers(20, 90, (N + 300, 4)).astype(float)
     top = 'columns = ["age", "bmi", "chol"]\n'

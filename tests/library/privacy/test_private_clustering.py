@@ -195,9 +195,7 @@ def test_nearest_counts_are_no_farther_than_any_others() -> None:
 @pytest.mark.parametrize("n_rows", [None, 5e4, 1e9])
 @pytest.mark.parametrize(("k", "d"), [(1, 1), (5, 2), (20, 3), (3, 4), (10, 4), (2, 50)])
 @pytest.mark.parametrize("budget", [Budget(0.5, 1e-6), Budget(4.0, 1e-8, group_size=3)])
-def test_the_answers_cost_the_budget_and_no_more(
-    k: int, d: int, budget: Budget, n_rows: float | None
-) -> None:
+def test_the_answers_cost_the_budget_and_no_more(k, d, budget, n_rows):
     tasks: list[Task] = []
 
     def told(task: Task) -> Task:
@@ -305,7 +303,5 @@ def test_too_few_rows_are_refused_after_the_first_answer_where_no_number_is_publ
         (8, 5, Budget(1, 1e-6), 4),
     ],
 )
-def test_less_budget_and_more_noise_need_more_rows(
-    k: int, d: int, budget: Budget, n_noises: int
-) -> None:
+def test_less_budget_and_more_noise_need_more_rows(k, d, budget, n_noises):
     assert fewest_rows(k, d, budget, n_noises) > fewest_rows(8, 5, Budget(1, 1e-6))

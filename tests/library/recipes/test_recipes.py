@@ -112,9 +112,7 @@ def test_the_first_cut_lies_at_the_mean_of_the_widest_column() -> None:
 
 
 @given(seed=st.integers(0, 10**6), n_leaves=st.integers(1, 20), min_rows=st.integers(1, 8))
-def test_leaves_are_means_of_groups_that_are_large_enough(
-    seed: int, n_leaves: int, min_rows: int
-) -> None:
+def test_leaves_are_means_of_groups_that_are_large_enough(seed, n_leaves, min_rows):
     """Their weights sum to the rows, their sums to the sum, none is smaller than q."""
     rng = np.random.default_rng(seed)
     X = rng.integers(-3, 4, size=(rng.integers(12, 60), 2)) * 1.0

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from partitions import on_line
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
 from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree, summaries
@@ -41,10 +42,6 @@ PLANE = plane16(noise=1.5)
 def engine(X: np.ndarray, sites: Sequence[int] | np.ndarray | None = None) -> LocalEngine:
     site = np.zeros(len(X), int) if sites is None else np.asarray(sites)
     return LocalEngine(Client(str(s), Data(X[site == s])) for s in np.unique(site))
-
-
-def on_line(*values: float) -> np.ndarray:
-    return np.array(values, dtype=float)[:, None]
 
 
 def steps(outcome: Any) -> list[dict[str, int]]:
@@ -95,9 +92,7 @@ def means_of_leaves(k: int, seed: int = 0) -> Plan[Result]:
     ],
     ids=str,
 )
-def test_how_sites_are_asked_to_describe_ten_clusters(
-    site_rows: tuple[float, ...], smallest: int, expected: starts.Description
-) -> None:
+def test_how_sites_are_asked_to_describe_ten_clusters(site_rows, smallest, expected):
     spec = fit_of(10, site_rows=site_rows, smallest=smallest)
     assert starts.description_step(spec) == expected
 
@@ -132,9 +127,7 @@ def test_a_tree_is_coarse_where_sites_hold_back_small_groups() -> None:
         (10, (30.0, 31.0), 40),
     ],
 )
-def test_a_tree_has_many_leaves_for_each_cluster(
-    k: int, site_rows: tuple[float, ...], leaves: int
-) -> None:
+def test_a_tree_has_many_leaves_for_each_cluster(k, site_rows, leaves):
     spec = fit_of(k, sums_only=True, site_rows=site_rows)
     assert starts.description_step(spec) == VarianceTree(leaves, 1, 2)
 
@@ -258,9 +251,7 @@ def test_wards_clusters_are_found_where_restarts_get_stuck() -> None:
 
 
 @pytest.mark.parametrize("most", [5, 40])
-def test_more_means_than_ward_takes_are_joined_first(
-    most: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_more_means_than_ward_takes_are_joined_first(most, monkeypatch):
     """Two far pairs of clouds, found from five joined means as well as from all forty."""
     effort = SeedEffort(most_of_ward=most, children=0)
     points = on_line(*np.repeat([0.0, 100.0], 20)) + np.random.default_rng(0).normal(size=(40, 1))
@@ -271,9 +262,7 @@ def test_more_means_than_ward_takes_are_joined_first(
 
 
 @pytest.mark.parametrize(("n_seeds", "times"), [(3, 1), (23, 1), (24, 3)])
-def test_children_end_after_so_many_without_gain(
-    n_seeds: int, times: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_children_end_after_so_many_without_gain(n_seeds, times, monkeypatch):
     """Two pairs of means: every restart finds the best clustering, and no child a better one.
 
     Of many seeds, the best have twice as many more.
@@ -301,9 +290,7 @@ def test_children_find_what_restarts_do_not() -> None:
     assert least(SeedEffort()) < 0.98 * least(SeedEffort(children=0))
 
 
-def test_many_means_are_merged_first_and_hopeless_fits_not_refined_among_all(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_many_means_are_merged_first_and_hopeless_fits_not_refined_among_all(monkeypatch):
     """Of the fits among 2,048 means, those that are a tenth worse than the best stay so."""
     rng = np.random.default_rng(4)
     corners = 6 * rng.normal(size=(16, 8))
@@ -450,9 +437,7 @@ def test_what_the_first_round_asks_for(spec: dict[str, Any], asked: dict[str, in
         (fit_of(20, site_rows=(999.0,), init="random"), {0: 32, 4: 12, 8: 4}),
     ],
 )
-def test_of_few_starts_and_of_many_fewer_go_on(
-    spec: Fit, racing: dict[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_few_starts_and_of_many_fewer_go_on(spec, racing, monkeypatch):
     """So many from so many rounds on, where none is without hope; the last scores the finalists."""
     monkeypatch.setattr(_search._Runner, "hope", 1e9)  # noqa: SLF001
     monkeypatch.setattr(_search, "LONG_RUN", 300)
@@ -631,7 +616,7 @@ def test_the_order_of_rows_chooses_none_of_the_runs_with_the_same_clusters(eager
     assert set(others) - {first}
 
 
-def test_a_run_behind_the_best_by_rounding_has_hope() -> None:
+def test_a_run_behind_the_best_by_rounding_has_hope():
 
     def at(inertia: float) -> Iteration:
         return Iteration(1, "Lloyd", inertia, 0.0, ("a",), (), {})
@@ -741,12 +726,7 @@ def test_a_plan_without_a_limit_of_rounds_ends_at_300() -> None:
     ],
     ids=str,
 )
-def test_a_site_s_summaries_by_hand(
-    monkeypatch: pytest.MonkeyPatch,
-    rows: tuple[float, ...],
-    parameters: tuple[int, ...],
-    groups: list[int],
-) -> None:
+def test_a_site_s_summaries_by_hand(monkeypatch, rows, parameters, groups):
     """Of as many means as are wanted, or as rows allow; smaller groups are joined; one draw."""
     options: list[dict[str, Any]] = []
 

@@ -55,9 +55,7 @@ def sites(X: np.ndarray, n: int, seed: int = 0) -> np.ndarray:
     ids=["nested", "clear", "one", "square", "two", "few rows"],
 )
 @pytest.mark.parametrize("sums_only", [False, True])
-def test_a_sweep_takes_half_as_many_rounds_more_at_most(
-    X: np.ndarray, most: int, sums_only: bool
-) -> None:
+def test_a_sweep_takes_half_as_many_rounds_more_at_most(X, most, sums_only):
     choice = fit_of(most, seed=1, sums_only=sums_only)
     alone, swept = (
         run_plan(plan, engine(X, sites(X, 5, 1))).communication_rounds
@@ -182,9 +180,7 @@ def test_public_bounds_take_the_place_of_the_box() -> None:
 @pytest.mark.parametrize(
     "n_sites", [1, 5, *(pytest.param(n, marks=pytest.mark.long) for n in (2, 10))]
 )
-def test_every_partition_gives_the_verdict(
-    X: np.ndarray, k: int, n_sites: int, request: pytest.FixtureRequest
-) -> None:
+def test_every_partition_gives_the_verdict(X, k, n_sites, request):
     if n_sites == 1:  # as pooled rows are searched at length by `test_kinds`
         request.getfixturevalue("short_search")
     found = select_k(X, range(1, 9), sites=sites(X, n_sites, seed=n_sites), random_state=0)
@@ -482,9 +478,7 @@ def test_rows_that_do_not_repeat_are_not_said_to() -> None:
 
 
 @pytest.mark.parametrize(("ks", "means"), [("auto", False), ([4, 5], True)])
-def test_k_means_whose_centres_still_move_gives_way_to_what_was_judged(
-    monkeypatch: pytest.MonkeyPatch, ks: Any, means: bool
-) -> None:
+def test_k_means_whose_centres_still_move_gives_way_to_what_was_judged(monkeypatch, ks, means):
     """Where what was judged has another number of clusters, it goes on until they rest."""
     effort = replace(_mixtures.EFFORT, rounds_of_means=1)
     monkeypatch.setattr("fedcluster.selection.sweep.EFFORT", effort)

@@ -48,9 +48,7 @@ def ends(plan: Plan[Any]) -> Any:
 
 
 @pytest.mark.parametrize(("leader", "told"), [(10, 12), (9, 11), (8, 9), (7, 8), (3, 8), (1, 8)])
-def test_the_others_end_in_half_as_many_rounds_more_as_the_largest_k_took(
-    leader: int, told: int
-) -> None:
+def test_the_others_end_in_half_as_many_rounds_more_as_the_largest_k_took(leader, told):
     """One round before them, one more of their own and three for what comes after: after L rounds
     of the largest k, all is to be done by 1.5 (1 + L). For L = 9 that is 15, for which ten rounds
     leave time, and eleven do not; where L is below 7, by twelve.
@@ -92,9 +90,7 @@ def first_rows(X, k, random_state):
     ],
     ids=lambda each: ", ".join(each),
 )
-def test_sites_describe_themselves_once_where_every_start_comes_from_that(
-    spec: dict[str, Any], asked: dict[str, int]
-) -> None:
+def test_sites_describe_themselves_once_where_every_start_comes_from_that(spec, asked):
     """As finely as the largest k needs it; not where algorithms start by themselves."""
     outcome = run_plan(sweep([4, 2, 3, 3], fit_of(1, **spec)), engine())
     assert list(outcome.value.results) == [2, 3, 4]

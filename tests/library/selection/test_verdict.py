@@ -61,9 +61,7 @@ def test_a_tie_is_one_in_numbers_of_votes(says: dict[str, int], tie: bool) -> No
 
 @pytest.mark.parametrize("at", [0, 1000])
 @pytest.mark.parametrize(("aside", "nested"), [(1.9, True), (2.1, False)])
-def test_clusters_nest_if_at_most_a_fiftieth_of_their_spread_is_lost(
-    aside: float, nested: bool, at: float
-) -> None:
+def test_clusters_nest_if_at_most_a_fiftieth_of_their_spread_is_lost(aside, nested, at):
     """Four clusters at -11, -9, 9 and 11: between them 2 * (81 + 121) = 404, of which 2 % are 8.08.
     Coarse centres that are x beside the means of the pairs lose 2 * 2 * x^2.
     """
@@ -322,9 +320,7 @@ def test_each_curve_shows_its_scores_what_it_says_and_the_verdict(drawn: Any) ->
 
 
 @pytest.mark.parametrize(("n", "words"), [(6, 0), (5, 40), (4, 0), (3, 100), (1, 0)])
-def test_a_picture_is_two_columns_of_equal_curves_below_its_reason(
-    drawn: Any, n: int, words: int
-) -> None:
+def test_a_picture_is_two_columns_of_equal_curves_below_its_reason(drawn, n, words):
     """Nothing overlaps or is cut off, however long the reason is; only the last row says k."""
     figure = drawn(*SHOWN[:n], words=words)
     width, height = figure.get_size_inches()
