@@ -29,7 +29,7 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_058,
-    "lines of the application": 20_504,
+    "lines of the application": 20_491,
     "modules": 223,
     "functions": 4298,
     "modules that a fit loads": 72,

@@ -33,12 +33,8 @@ if TYPE_CHECKING:
 def fit(
     files: cli.Files,
     *,
-    columns: cli.Columns = None,
-    exclude: cli.Exclude = None,
-    lenient: cli.Lenient = False,
-    dates: Any = None,
+    rows: cli.ColumnOptions,
     scaling: cli.Scaling,
-    rows: cli.FileOptions,
     words: Fit,
     fuzzy: cli.Fuzzy = False,
     min_cluster_size: cli.MinClusterSize = None,
@@ -69,10 +65,9 @@ def fit(
         from fedcluster_app.cli import _reading as reading
 
         cli.check_least("--min-cluster-size", min_cluster_size)
-        job, used = cli.fit_asked(words, scaling, columns, fuzzy=fuzzy)
+        job, used = cli.fit_asked(words, scaling, rows.columns, fuzzy=fuzzy)
         show.check_folder(out)
-        rows = replace(rows, columns=used, exclude=exclude, lenient=lenient, dates=dates or {})
-        rows = replace(rows, id_column=join.id_column)
+        rows = replace(rows, columns=used, id_column=join.id_column)
         if engine is None:
             joined = reading.open_tables(files, join, rows, of_all=rows.site_column is not None)
             read = reading.read(files, rows, screen.doing, job.prepare)
@@ -117,12 +112,8 @@ def select_k(
     *,
     job: SelectK,
     gap_bounds: Any = None,
-    columns: cli.Columns = None,
-    exclude: cli.Exclude = None,
-    lenient: cli.Lenient = False,
-    dates: Any = None,
+    rows: cli.ColumnOptions,
     scaling: cli.Scaling,
-    rows: cli.FileOptions,
     min_cluster_size: cli.MinClusterSize = None,
     engine: str | None = None,
     out: cli.OutIfAny = None,
@@ -142,9 +133,8 @@ def select_k(
         cli.check_options(job)
         cli.check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
-        prepare = cli.preparation(scaling, columns)
+        prepare = cli.preparation(scaling, rows.columns)
         job = cli.with_choice(job, prepare, gap_bounds)
-        rows = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates or {})
         if engine is None:
             from fedcluster_app.cli import _reading as reading
             from fedcluster_app.cli import _runs as runs

@@ -38,7 +38,7 @@ OPTIONS = frozenset(
     ]
 )
 """Keys of a study file that are options of the command line, too."""
-PLAIN = {name: name for name in ("columns", "exclude", "lenient", "dates", "engine", "out")}
+PLAIN = {name: name for name in ("columns", "engine", "out")}
 PLAIN |= {"report": "report", "label_column": "label_column", "fuzzy": "fit.fuzzy"}
 PLAIN |= {"min_cluster_size": "limits.min_cluster_size", "own_algorithm": "fit.algorithm"}
 PLAIN |= {"metric": "evaluate.metrics", "gap_bounds": "select_k.bounds", "_plugins": "plugins"}
@@ -78,7 +78,6 @@ KnownHash = Annotated[
     option("HASH", "Hash of a line that somebody else noted, or its first 16 digits.", "--head"),
 ]
 Seed = Annotated[int, option("N", SEED, show_default=True)]
-Columns = Annotated[str | None, option("A,B,C", "Columns to use; by default all.")]
 Fuzzy = Annotated[
     bool, typer.Option("--fuzzy", help="Fuzzy c-means: rows get memberships in all clusters.")
 ]
@@ -160,15 +159,6 @@ MinClusterSize = Annotated[
 ]
 
 
-Exclude = Annotated[str | None, option("A,B,C", "Columns to leave out.")]
-Lenient = Annotated[
-    bool,
-    typer.Option(
-        "--lenient", help="Leave out columns of which a cell cannot be read, instead of stopping."
-    ),
-]
-
-
 @dataclass(frozen=True, slots=True)
 class ValueOptions:
     """Keys for the values of files, both of rows to cluster and of new rows."""
@@ -187,6 +177,10 @@ class ValueOptions:
 class FileOptions(ValueOptions):
     """Options for files of rows, and for the columns, which not every command takes."""
 
+    columns: str | Sequence[str] | None = None
+    exclude: str | Sequence[str] | None = None
+    lenient: bool = False
+    dates: Mapping[str, str] = field(default_factory=dict)
     site_column: str | None = parameter(
         None, "Column with the site of each row, if one file holds all sites.", metavar="NAME"
     )
@@ -195,12 +189,22 @@ class FileOptions(ValueOptions):
         None, "Column with the person of each row; limits then count persons.", metavar="NAME"
     )
     protection: str | None = key(None)
-    columns: str | Sequence[str] | None = None
-    exclude: str | Sequence[str] | None = None
-    lenient: bool = False
-    dates: Mapping[str, str] = field(default_factory=dict)
     label_column: str | None = None
     id_column: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnOptions(FileOptions):
+    """Options for files of rows and for the choice of their columns."""
+
+    columns: str | Sequence[str] | None = parameter(
+        None, "Columns to use; by default all.", metavar="A,B,C"
+    )
+    exclude: str | Sequence[str] | None = parameter(None, "Columns to leave out.", metavar="A,B,C")
+    lenient: bool = parameter(
+        False, "Leave out columns of which a cell cannot be read, instead of stopping.", "--lenient"
+    )
+    dates: Mapping[str, str] = key({})
 
 
 @dataclass(frozen=True, slots=True)

@@ -365,12 +365,8 @@ def _permits(site_file: Path) -> tuple[SitePermits, AuditLog]:
 def check(
     files: cli.Files,
     *,
-    columns: cli.Columns = None,
-    exclude: cli.Exclude = None,
-    lenient: cli.Lenient = False,
-    dates: Any = None,
+    rows: cli.ColumnOptions,
     scaling: cli.Scaling,
-    rows: cli.FileOptions,
     as_json: cli.AsJson = False,
     quiet: cli.Quiet = False,
 ) -> None:
@@ -397,9 +393,8 @@ def check(
         from fedcluster.preprocessing.spec import met_in_words
         from fedcluster_app.cli._runs import compared
 
-        rows = replace(rows, columns=columns, exclude=exclude, lenient=lenient, dates=dates or {})
         scaling = replace(scaling, missing=scaling.missing or "mean")
-        prepare = cli.preparation(scaling, columns)
+        prepare = cli.preparation(scaling, rows.columns)
         found = compared(files, rows, prepare, screen.doing)
         screen.warnings += found.fit_report.doubts
     screen.result(
