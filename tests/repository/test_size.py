@@ -29,9 +29,9 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_058,
-    "lines of the application": 20_491,
+    "lines of the application": 20_541,
     "modules": 223,
-    "functions": 4298,
+    "functions": 4302,
     "modules that a fit loads": 72,
     "constants": 248,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 38_921,
     "pages": 28,
-    "lines of tests": 63_425,
+    "lines of tests": 63_496,
     "lines of tests of refusals and pairs": 2_692,
 }
 

@@ -113,8 +113,11 @@ def doctor(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
     counts. Shows no value of a row. The exit status is 1 if something is wrong.
     """
     from fedcluster_app.site.doctor import examined
+    from fedcluster_app.transports.reloading import check_start
 
-    diagnosed(lambda: examined(site_file, TRANSPORTS, _told(site_file)), as_json=as_json)
+    diagnosed(
+        lambda: examined(site_file, TRANSPORTS, _told(site_file), check_start), as_json=as_json
+    )
 
 
 def _told(site_file: Path) -> dict[str, str]:

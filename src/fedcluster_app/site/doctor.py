@@ -11,7 +11,7 @@ import socket
 import ssl
 import stat
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -46,7 +46,10 @@ class Finding:
 
 
 def examined(
-    path: Path, transports: Sequence[str] = (), told: Mapping[str, str] | None = None
+    path: Path,
+    transports: Sequence[str] = (),
+    told: Mapping[str, str] | None = None,
+    check_start: Callable[[Path], None] | None = None,
 ) -> Iterator[Finding]:
     """Yield the findings about a site, in the order in which it needs what is examined.
 
@@ -58,6 +61,8 @@ def examined(
         Packages of transports, whose versions are told if they are installed.
     told : mapping of str to str, optional
         What the coordinator tells the owner of the site's key: its ``status`` and ``version``.
+    check_start : callable taking a Path, optional
+        Raises an error if the program of the site would refuse to start.
     """
     yield versions([*PACKAGES, *transports])
     try:
@@ -73,6 +78,12 @@ def examined(
     yield _names(site)
     yield reached(Address.read(membership.coordinator), membership.authority(folder))
     yield from _own_key(told or {})
+    if check_start is not None:
+        try:
+            check_start(path)
+            yield Finding("start", GOOD, "keys, log and state are in order")
+        except InputError as error:
+            yield Finding("start", WRONG, str(error))
     yield modes(folder)
     yield disk(folder)
     warm = compiled_mark().exists()
@@ -82,7 +93,12 @@ def examined(
 
 def _own_key(told: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what the coordinator says of the site's key, and whether its version is another."""
-    if status := told.get("status"):
+    status = told.get("status", "")
+    if "clock" in status:
+        now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+        said = f"the key was {status} at the coordinator, and {now} UTC here: set the wrong one"
+        yield Finding("clock", WRONG, said)
+    elif status:
         yield Finding("key", GOOD if status == "known" else WRONG, f"{status} at the coordinator")
     if theirs := told.get("version"):
         same = theirs == version("fedcluster")

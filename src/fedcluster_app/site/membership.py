@@ -48,6 +48,7 @@ from fedcluster_app.trust.audit_log import (
     has_left,
     has_line,
     read_log,
+    verify,
 )
 from fedcluster_app.trust.identity import (
     IDENTITY,
@@ -501,7 +502,28 @@ def site_state(site: SiteFile, membership: Membership) -> SiteState:
                 "and its files to an archive, and begin anew"
             )
         state.create()
+    state.check()
     return state
+
+
+def check_kept(site: SiteFile, membership: Membership) -> None:
+    """Raise an error if a start would refuse what a site has kept of earlier runs.
+
+    Nothing is written.
+
+    Raises
+    ------
+    InputError
+        If the log was changed, or the state, the groups or a key is damaged or was lost.
+    """
+    log = site_log(site, membership)
+    if log.path.exists():
+        verify(log.path)
+    if log.path.with_suffix(".head").exists() or (site.state_folder / STATE_FILE).exists():
+        auditor = site_auditor(site, membership, _columns(site), str)
+        _check_protection(site, auditor)
+        site_state(site, membership)
+    site_secure(site, membership)
 
 
 def site_budget(site: SiteFile, log: AuditLog | None = None) -> BudgetLedger | None:

@@ -13,9 +13,9 @@ from fedcluster.core.files import atomic_write
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator.certificates import NEXT_KEY
 from fedcluster_app.site.file import SiteFile
-from fedcluster_app.site.membership import Membership, site_log, site_responder
+from fedcluster_app.site.membership import Membership, check_kept, site_log, site_responder
 from fedcluster_app.site.process import MEGABYTE
-from fedcluster_app.trust.identity import IDENTITY, PEERS
+from fedcluster_app.trust.identity import IDENTITY, PEERS, check_key
 from fedcluster_app.trust.owned_files import check_private
 from fedcluster_app.trust.site_state import STATE_FILE, state_folder
 from fedcluster_app.wire.responder import Request
@@ -87,6 +87,20 @@ class ReloadingSite:
         self._say(f"site {site.name}: its file and its rows are read anew")
 
 
+def check_start(path: Path) -> None:
+    """Raise an error if the program of a site would refuse to start, for what is in its folder.
+
+    Raises
+    ------
+    InputError
+        With advice.
+    """
+    site = SiteFile.load(path).for_network()
+    membership = Membership.from_site_file(site)
+    check_files(path, membership)
+    check_kept(site, membership)
+
+
 def check_files(path: Path, membership: Membership) -> None:
     """Raise an error for files of a site that others may change, or read if they are secret.
 
@@ -99,10 +113,9 @@ def check_files(path: Path, membership: Membership) -> None:
     state, named = state_folder(folder), filter(None, (membership.certificate, PEERS))
     own = (state / name for name in ("", "coordinator.pub", "flower", STATE_FILE))
     keys = (state / name for name in (NEXT_KEY, "permit.key", IDENTITY))
-    check_private(
-        [folder, path, *map(folder.joinpath, named), *own],
-        secret=[folder / (membership.key or "key"), *keys],
-    )
+    key = folder / (membership.key or "key")
+    check_private([folder, path, *map(folder.joinpath, named), *own], secret=[key, *keys])
+    check_key(key)
 
 
 def reloaded(path: Path, before: SiteFile, membership: Membership) -> tuple[SiteFile, Membership]:

@@ -24,7 +24,7 @@ from pathlib import Path
 import idna
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.serialization import load_ssh_public_key
+from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
 
 from fedcluster.errors import InputError
 from fedcluster_app.records import load_record
@@ -33,6 +33,23 @@ from fedcluster_app.trust.site_state import STATE_FILE, SiteState
 
 SYSTEM = "system"
 """Value of ``certificate`` in a site file for a coordinator with a public authority."""
+
+
+def check_key(path: Path) -> None:
+    """Raise an error for a damaged private key of a site; there may be none.
+
+    Raises
+    ------
+    InputError
+        With advice.
+    """
+    try:
+        if path.exists():
+            load_ssh_private_key(path.read_bytes(), None)
+    except (OSError, ValueError) as error:
+        raise InputError(
+            f"{path} is not a whole key: ask the coordinator for a new one (federation rotate-key)"
+        ) from error
 
 
 def system_store() -> Path:

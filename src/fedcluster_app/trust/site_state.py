@@ -152,6 +152,8 @@ class SiteState:
                     raise InputError(
                         f"{self.path} was written by a newer fedcluster: go on with that one"
                     )
+                if not self.path.stat().st_size:
+                    raise sqlite3.DatabaseError("it is empty")
                 file.execute("PRAGMA synchronous = EXTRA")
                 file.execute("BEGIN IMMEDIATE")
                 yield file
@@ -160,6 +162,19 @@ class SiteState:
                 getattr(error, "sqlite_errorcode", 0) & 0xFF, f"{SAYS}: put back a copy"
             )
             raise InputError(f"{self.path} cannot be used: {error}; {remedy}") from error
+
+    def check(self) -> None:
+        """Check that the file is a whole database.
+
+        Raises
+        ------
+        InputError
+            If it is damaged, or cannot be used.
+        """
+        with self.transaction() as file:
+            [found] = file.execute("PRAGMA quick_check(1)").fetchone()
+            if found != "ok":
+                raise sqlite3.DatabaseError(found)
 
 
 REMEDIES = {

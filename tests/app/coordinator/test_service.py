@@ -18,7 +18,7 @@ from typed import invoke
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator import runs as queues
 from fedcluster_app.coordinator import service as services
-from fedcluster_app.coordinator.doctor import WRONG, examined
+from fedcluster_app.coordinator.doctor import examined
 from fedcluster_app.coordinator.folder import Federation, create
 from fedcluster_app.coordinator.operators import (
     OPERATORS,
@@ -174,7 +174,10 @@ def test_a_damaged_list_of_operators_is_what_operators_are_told(coordinator: Ope
     assert answer.status_code == 503
     assert answer.json()["error"].endswith("see fedcluster federation doctor")
     found = {finding.what: finding for finding in examined(coordinator.federation.folder)}
-    assert (found["operators"].state, "operators.json" in found["operators"].said) == (WRONG, True)
+    assert (found["operators"].state, "operators.json" in found["operators"].said) == (
+        "wrong",
+        True,
+    )
 
 
 def test_every_path_that_is_served_is_tried_without_a_token(coordinator: Operated) -> None:

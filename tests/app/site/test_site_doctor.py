@@ -8,22 +8,31 @@ import shutil
 import socket
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from test_site_worker import question
 from typed import invoke
 
+from fedcluster.algorithms import Lloyd
+from fedcluster.core import State, Task
+from fedcluster.engines.wire import unpack
+from fedcluster.errors import InputError
 from fedcluster_app.coordinator.certificates import Authority
 from fedcluster_app.site import doctor
 from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.membership import Membership
+from fedcluster_app.transports.reloading import ReloadingSite, check_files, check_start
 from fedcluster_app.trust.owned_files import running
 
 
@@ -114,7 +123,7 @@ def test_what_is_wrong_is_named_with_what_to_do(site: Path, monkeypatch) -> None
     (site / "state/site.columns").unlink()
     assert examine(site)[1]["names"][0] == "wrong"
     assert found["disk"] == ("doubtful", "0.1 GB free: make room")
-    assert json.loads(said)["wrong"] == ["rows", "coordinator"]
+    assert json.loads(said)["wrong"] == ["rows", "coordinator", "start"]  # the key is readable
     (site / "rows.csv").unlink()
     assert "does not exist" in examine(site)[1]["rows"][1]
     (site / "site.toml").write_text("name = 3")
@@ -191,6 +200,7 @@ def test_a_connection_without_encryption_is_doubtful(tmp_path: Path) -> None:
         ({"status": "known", "version": version("fedcluster")}, "good", "good"),
         ({"status": "revoked on 2026-11-22", "version": "0.0.1"}, "wrong", "doubtful"),
         ({"status": "unknown", "version": ""}, "wrong", None),
+        ({"status": "not looked at, as the clock says 2026-11-22 10:00 UTC"}, None, None),
         ({}, None, None),
     ],
 )
@@ -198,6 +208,7 @@ def test_what_the_coordinator_says_of_the_key_and_of_its_version(told, key, rele
     found = {each.what: each for each in doctor.examined(site / "site.toml", told=told)}
     states = [found[what].state if what in found else None for what in ("key", "its version")]
     assert states == [key, release]
+    assert ("clock" in found) == ("clock" in told.get("status", ""))
     if release == "doubtful":
         assert found["its version"].said.endswith("sites are updated first, then it")
 
@@ -245,3 +256,57 @@ def test_what_a_coordinator_lacks_is_named_with_what_to_do(site: Path) -> None:
     (folder / "federation.toml").unlink()
     status, found = examine_federation(folder)
     assert (status, list(found)) == (1, ["versions", "folder"])
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "gone": Path.unlink,
+    "empty": lambda path: path.write_bytes(b""),
+    "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
+    "other": lambda path: path.write_bytes(b"?" + path.read_bytes()[1:]),
+}
+
+
+def refusal_of_a_start(path: Path) -> str:
+    """What the program of a site says before it connects; nothing if it would connect."""
+    try:
+        check_files(path, Membership.from_site_file(SiteFile.load(path)))
+        ReloadingSite(path, list[str]().append).end("the test is over")
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture
+def used(site: Path, tmp_path: Path) -> Path:
+    """The folder of a site that has answered, which a test may damage and copy anew."""
+    started = ReloadingSite(site / "site.toml", list[str]().append)
+    asked = question(Task(Lloyd(), State.at(np.zeros((2, 2)))), columns=["age", "bmi"])
+    header, _ = unpack(started.reply(asked))
+    assert not {"refused", "failed"} & header.keys(), header
+    started.end("one answer is enough")
+    return shutil.copytree(site, tmp_path / "used")
+
+
+@pytest.mark.thorough
+@pytest.mark.usefixtures("short_searches")
+def test_the_doctor_finds_what_a_start_refuses(used: Path, tmp_path: Path) -> None:
+    """Each file that the site keeps is damaged in four ways, after a first answer."""
+    kept = [str(each.relative_to(used)) for each in sorted(used.rglob("*")) if each.is_file()]
+    assert {"logs/audit.jsonl", "logs/audit.head", "state/site.db", "state/key"} <= {*kept}
+    refused, work = 0, tmp_path / "work"
+    for name, (damage, harm) in product(kept, DAMAGES.items()):
+        shutil.rmtree(work, ignore_errors=True)
+        harm(shutil.copytree(used, work) / name)
+        before = {each: each.read_bytes() for each in work.rglob("*") if each.is_file()}
+        found = list(doctor.examined(work / "site.toml", check_start=check_start))
+        assert {each: each.read_bytes() for each in before} == before, (name, damage)
+        wrong = {each.what: each.said for each in found if each.state == "wrong"}
+        said = refusal_of_a_start(work / "site.toml")
+        refused += bool(said)
+        wrong.pop("coordinator", "")  # nobody listens there
+        if "rows" in wrong:  # are read at the first question
+            continue
+        assert bool(said) == bool(wrong), (name, damage, said, wrong)
+        told = name == "logs/audit.jsonl" or not said or said in wrong.values()
+        assert told, (name, damage, said, wrong)
+    assert refused >= 12

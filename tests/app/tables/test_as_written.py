@@ -383,8 +383,8 @@ def test_titles_above_a_table_are_refused_with_the_lines_to_skip(titles, n, sep,
         )
     own = [f"--set=sites.plain-{i}.skip={skip}" for i in range(2)]
     one = run("fit", *named, "-k", 2, "--out", "d", *own)
-    said = run("fit", *named, "-k", 2, "--out", "c", "--set", f"source.skip={skip}")
-    assert one.stderr == said.stderr == ""
+    other = run("fit", *named, "-k", 2, "--out", "c", "--set", f"source.skip={skip}")
+    assert one.stderr == other.stderr == ""
     assert centres("a") == centres("c") == centres("d")
 
 

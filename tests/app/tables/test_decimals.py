@@ -351,8 +351,8 @@ def test_check_shows_them(files: list[str]) -> None:
     found = json.loads(run("check", "north.toml", "--json").stdout)["columns"]
     assert [c["holds"] for c in found] == ["number", "number", "text"]
     Path("north.toml").write_text(told.replace('decimal = ","\n', 'decimal = "."\n'))
-    shown = run("check", "north.toml").stdout
-    assert shown.count("  decimal commas  ") == 2
-    assert 'Größe, Gewicht may have decimal commas: then write decimal = "," under' in shown
+    said = run("check", "north.toml").stdout
+    assert said.count("  decimal commas  ") == 2
+    assert 'Größe, Gewicht may have decimal commas: then write decimal = "," under' in said
     Path("usual.toml").write_text(told.replace("north.csv", "usual/north.csv"))
     assert "may have decimal points: then leave decimal" in run("check", "usual.toml").stdout

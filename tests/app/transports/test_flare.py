@@ -754,7 +754,7 @@ def test_a_run_whose_job_flare_aborts_says_so(trial, tmp_path):
     """As FLARE does where its process at a site is killed: nobody cancelled the run."""
     folder, aborted = begin(trial, tmp_path / "out"), Signal()
     aborted.trigger("a job's process has ended")
-    error = server.run_job(lambda *_: b"", folder, aborted)
+    error = server.run_job(server.FlareCaller(None), folder, aborted)
     assert error.startswith("FLARE aborted the job of the run"), error
     assert run_job.outcome_of(folder)["error"] == error
 

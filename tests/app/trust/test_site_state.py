@@ -112,7 +112,7 @@ def test_a_state_is_for_the_sites_user_alone_and_made_once(tmp_path):
 
 DAMAGES: dict[str, Any] = {
     r"site.db is missing.*, as audit.jsonl shows": Path.unlink,
-    r"site.db cannot be used: no such table": lambda path: path.write_bytes(b""),
+    r"site.db cannot be used: it is empty": lambda path: path.write_bytes(b""),
 }
 
 

@@ -394,8 +394,8 @@ def test_the_command_shows_what_stability_means(tmp_path, monkeypatch):
         table = pd.DataFrame(ROWS[site::2], columns=["x", "y"])
         table.to_csv(f"s{site}.csv", index=False)
     said = run("fit", "s0.csv", "s1.csv", "-k", 3, "--stability", "--out", "fit").stdout
-    table = said[said.index("Stability in 20 replicates") :].splitlines()
-    assert table[3].split() == ["0", "stable", "1.00", *table[3].split()[3:]]
+    lines = said[said.index("Stability in 20 replicates") :].splitlines()
+    assert lines[3].split() == ["0", "stable", "1.00", *lines[3].split()[3:]]
     assert "Stability does not show" in said
     told = json.loads(Path("fit/history.json").read_text("utf-8"))["stability"]
     assert told["replicates"] == 20

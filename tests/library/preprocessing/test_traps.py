@@ -168,8 +168,8 @@ def test_what_values_mean_can_be_said() -> None:
         ("--set", "sites.west.factors.sbp=x", "sites.west.factors.sbp=x: 'x' is no factor"),
         ("--set", "codes.female=F", "--set codes.female=F: codes.female must be a table of what "),
     ]:
-        ran = fails("fit", "north.csv", "west.csv", "-k", 2, "--out", "no", option, value)
-        assert ran.startswith(line)
+        refused = fails("fit", "north.csv", "west.csv", "-k", 2, "--out", "no", option, value)
+        assert refused.startswith(line)
 
 
 def test_a_site_file_says_it_too(truth) -> None:

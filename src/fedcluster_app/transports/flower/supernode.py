@@ -39,7 +39,7 @@ from fedcluster_app.transports.reloading import ReloadingSite, check_files
 from fedcluster_app.trust.owned_files import private_files, running
 from fedcluster_app.trust.site_state import state_folder
 
-KNOWN, UNKNOWN = "known", "unknown"
+KNOWN, UNKNOWN, CLOCK = "known", "unknown", launcher.CLOCK.decode()
 
 TAKEN_BACK = 78
 """Exit status of a site whose key does not count any more, so that nobody starts it again."""
@@ -288,7 +288,7 @@ class Credentials:
         if self._changed:
             return "as its key, or who vouches for the coordinator, is another"
         how = self.key_status()
-        if how not in {"", KNOWN, UNKNOWN}:
+        if how not in {"", KNOWN, UNKNOWN} and not how.startswith(CLOCK):
             raise _not_let_in(how, f"{self._coordinator} has ended it: {why_not_let_in(how)}")
         return f"as Flower's program has ended: {supernode.complaint()}"
 
@@ -402,6 +402,8 @@ def why_not_let_in(status: str) -> str:
         return f"this site's key was {status}; ask the coordinator for a new one"
     if status.startswith("removed"):
         return f"the coordinator has this site {status}"
+    if status.startswith(CLOCK):
+        return f"this site's key was {status} at the coordinator: set the clock that is wrong"
     if status == UNKNOWN:
         return "the coordinator does not know this site's key; ask for the site's folder anew"
     return ""
