@@ -297,8 +297,8 @@ def common_names(
         for site, [name] in sites.items():
             if name != common:
                 own[site][common] = name
-    for site, each in own.items():
-        note_names(owner.format(site), each)
+    for site, those in own.items():
+        note_names(owner.format(site), those)
     return own
 
 
