@@ -10,7 +10,7 @@ from typing import Any
 
 from fedcluster.errors import NotInstalledError
 
-__all__: list[str] = []  # for the package itself
+__all__: list[str] = []  # exports nothing: the module is internal
 
 
 def names_from(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:

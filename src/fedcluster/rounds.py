@@ -271,7 +271,7 @@ class Outcome(Generic[T]):
 
     def values_sent(self) -> dict[str, int]:
         """Return the total number of values that each site sent."""
-        alike: dict[tuple[str, ...], list[list[int]]] = {}  # exchanges that the same sites answered
+        alike: dict[tuple[str, ...], list[list[int]]] = {}  # exchanges, by the sites that answered
         for each in self.communication_rounds:
             alike.setdefault(tuple(each.values_sent), []).append(list(each.values_sent.values()))
         total: Counter[str] = Counter()

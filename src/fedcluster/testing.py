@@ -182,7 +182,7 @@ def _next(step: Step, state: State, answers: Sequence[Summary]) -> State | None:
     """Return the state that the server computes from answers; None if there are too few rows."""
     try:
         return cast(Algorithm, step).server_step(state, answers, stream(0, state.round))
-    except HeldBackError:  # too few rows for so many centres
+    except HeldBackError:  # the example has too few rows for k centres
         return None
 
 
@@ -293,7 +293,8 @@ def _fields(step: Step, _state: State, _example: Example) -> None:
     assert type(step)(**values) == step, "a copy differs"
     kind = type(step)
     if kind.__module__ != "__main__" or hasattr(sys.modules["__main__"], kind.__name__):
-        assert step == pickle.loads(pickle.dumps(step)), "a copy differs"  # not in a doctest
+        # a class defined in a doctest cannot be pickled
+        assert step == pickle.loads(pickle.dumps(step)), "a copy differs"
 
 
 def _wire(step: Step, state: State, example: Example) -> None:
@@ -419,7 +420,8 @@ def _single_rows(step: Step, state: State, example: Example) -> None:
     moved = [_moved_by_few(step, state, rows) for rows in (few, other)]
     middle = few.X.mean(axis=0)
     for near in (middle, *state.centers) if all(moved) else ():
-        close = replace(few, X=near + 0.1 * (few.X - middle))  # moves a smooth number alike
+        # smooth results change by the same amount in both directions
+        close = replace(few, X=near + 0.1 * (few.X - middle))
         found = _moved_by_few(step, state, close)
         assert not found, f"{found} alone: a row would leave the site"
     if step.answer_shape(state, few.X.shape[1])[0] is None:
@@ -442,7 +444,7 @@ def _moved_by_few(step: Step, state: State, few: Data) -> str:
         if not there.sums.shape == back.sums.shape == answer.sums.shape:
             return ""
         up, down = (each.planes[0] - answer.planes[0] for each in (there, back))
-        smooth = np.abs(up + down) <= 1e-2 * np.abs(up)  # else the row has changed its cluster
+        smooth = np.abs(up + down) <= 1e-2 * np.abs(up)  # otherwise the row changed its cluster
         moves[i] = np.where(smooth, np.abs(up), 0.0)
         any_moves[i] = np.maximum(np.abs(up), np.abs(down))
     moves = -np.sort(-moves, axis=0)
@@ -609,7 +611,7 @@ def _memory(step: Step, state: State, example: Example, *, followed: int = 5) ->
         after, *others = (_next(step, state, each) for each in (answers, *_others(answers)))
         if after is None:
             return
-        if state.round:  # in the first round there is nothing to repeat
+        if state.round:  # the first round has no earlier state
             kept, former = _parts(after), (state.centers, state.weights)
             changed = {
                 name
@@ -624,7 +626,7 @@ def _memory(step: Step, state: State, example: Example, *, followed: int = 5) ->
                 name for name in own & kept.keys() for a in former if np.array_equal(kept[name], a)
             }
             stale = [each for each in stale if not each & changed]
-        if not own & after.memory.keys():  # it has none, or it is lost: another law
+        if not own & after.memory.keys():  # no memory, or lost memory, which another law covers
             stale = [each for each in stale if each is not own]
         if not np.array_equal(after.centers, state.centers):
             inertias.add(after.inertia)
@@ -843,7 +845,7 @@ def _width(own: Any, X: Floats) -> None:
             own.check(wide.shape[1])
         except ValueError:
             continue
-        own.apply(wide)  # what is not refused must be possible
+        own.apply(wide)  # a table that passed the checks must be accepted
 
 
 PREPARATION_LAWS: Mapping[str, Callable[[Any, Floats], None]] = MappingProxyType(

@@ -16,14 +16,15 @@ from typing import Any
 
 from fedcluster.errors import listed
 
-__all__: list[str] = []  # for the package itself
+__all__: list[str] = []  # exports nothing: the module is internal
 
 LONGEST = 4_000
 """Largest number of characters of an accepted text."""
 CONTROLS = re.compile(
-    "[\x00-\x1f\x7f-\x9f"  # C0 and C1, with escape sequences and ends of lines
-    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # ends of lines and directions of writing
-    "\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]"  # halves of characters, notes, tags
+    "[\x00-\x1f\x7f-\x9f"  # C0 and C1 controls, which include escape sequences and line ends
+    # line separators and controls of writing direction
+    "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+    "\ud800-\udfff\ufff9-\ufffb\U000e0000-\U000e007f]"  # surrogates, interlinear annotations, tags
 )
 
 

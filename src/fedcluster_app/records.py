@@ -29,7 +29,7 @@ import msgspec
 
 from fedcluster.errors import InputError, check_keys
 
-__all__: list[str] = []  # for the package itself
+__all__: list[str] = []  # exports nothing: the module is internal
 
 RecordT = TypeVar("RecordT")
 

@@ -38,7 +38,7 @@ __all__ = [
     "total",
 ]
 
-__getattr__ = names_from(  # a fit loads its own
+__getattr__ = names_from(  # lazy: a fit imports only the algorithm that it uses
     __name__,
     {
         "FedAvg": "_fedavg",

@@ -98,9 +98,9 @@ class FedAvg:
     array([0.5, 9. ])
     """
 
-    converges = False  # it goes on for as many rounds as it is asked
+    converges = False  # runs for the stated number of rounds: there is no stopping rule
     allowed = ranges.Allowed(
-        {  # in batches, or at other rates, a centre may end beside a single row
+        {  # small batches or other rates could move a centre onto a single row
             "epochs": ranges.Whole(1, 100),
             "server_rate": ranges.TOLERANCE,
             "schedule": ranges.OneOf(tuple(SCHEDULES)),

@@ -102,7 +102,8 @@ class KFed:
         X = data.X.astype(np.float64, copy=False)
         if len(X) <= self.k_local:
             weights = row_weights(data)
-            return as_sums(X, weights, weights > 0)  # each row as a centre of its own
+            # with at most k rows, each row is its own centre
+            return as_sums(X, weights, weights > 0)
         start = local_start(X, self.k_local, rng)
         fit = lloyd(X, start, data.sample_weight, tol=tolerance(X, 1e-4))
         return as_sums(fit.centers, fit.weights, fit.counts)

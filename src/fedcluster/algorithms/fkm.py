@@ -94,7 +94,8 @@ class FKM:
             "n_clusters": ranges.CLUSTERS,
             "client_init": ranges.OneOf(("k-means++", "random")),
             "client_n_init": ranges.Whole(1, 10),
-            "init_iterations": ranges.Whole(1, 20),  # seeds themselves are rows
+            # at least one iteration: the seeds themselves are rows
+            "init_iterations": ranges.Whole(1, 20),
             "weighted": ranges.EITHER,
             "server_seeding": ranges.OneOf(("weighted", "unweighted")),
             "server_n_init": ranges.Whole(1, 1_000_000),

@@ -346,7 +346,7 @@ def precision_factors(kind: Kind, covariance: Floats, reg_covar: float) -> Float
     InputError
         If a component has no variance in some direction.
     """
-    if not covariance.size:  # all columns are levels
+    if not covariance.size:  # nothing to fit: every column is a level of a text column
         return covariance
     if kind.covariance_type in ("diag", "spherical"):
         if not (covariance > 0).all():

@@ -323,7 +323,7 @@ class RelativeLloyd:
         optional=True,
     )
     client_additive = server_additive = needs_centers = True
-    converges = False  # noise never rests: it goes on for as many rounds as it is asked
+    converges = False  # noise prevents convergence: all stated rounds are run
     min_cluster_size: ClassVar[int] = 1
     objective = Inertia
 

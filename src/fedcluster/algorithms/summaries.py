@@ -117,7 +117,8 @@ class Points:
         if len(data) <= most:
             return cls(data.X, weights, ones)
         tree, state = VarianceTree(most, min_rows=1), State()
-        relative = Data(data.X, weights / weights.min())  # no row weighs less than 1
+        # scale the weights so that the smallest is 1
+        relative = Data(data.X, weights / weights.min())
         while not state.converged:
             state = tree.server_step(state, [tree.client_step(state, relative, rng)], rng)
         leaves = tree.client_step(state, relative, rng)

@@ -114,7 +114,8 @@ class TrimmedLloyd:
             below = share_below(squared, scatter, d, np.append(edges, radius))
             inside = below[:, -1] if radius else np.zeros(len(part))
             cells = np.diff(below[:, :-1], axis=1, prepend=0.0, append=1.0)
-            cells = np.maximum(cells, 0.0)  # shares of a group are rounded, and may fall
+            # counts of groups are rounded, so the cumulative sums may not be monotone
+            cells = np.maximum(cells, 0.0)
             values = np.column_stack([part.X, squared + scatter, np.ones(len(part))])
             weights = row_weights(part)
             sums = add_by_cluster(labels, values, weights * inside, k)
@@ -130,7 +131,7 @@ class TrimmedLloyd:
         answer, k, done = total(answers), len(state.centers), state.round + 1
         search = RadiusSearch.after(state, answer, self.trim)
         radius = _memory(state, "radius", [0.0])[0]
-        if radius == 0:  # not known
+        if radius == 0:  # a radius of 0 means that it is not known yet
             return State(state.centers, state.weights, round=done, memory=search.memory())
         sums, errors, weights = answer.sums[:k, :-1], answer.sums[:k, -1], answer.weights[:k]
         centers = means(sums, weights, otherwise=state.centers)
@@ -241,7 +242,8 @@ class RadiusSearch:
         upto = np.cumsum(counts) + hidden / 2
         cell = int(np.searchsorted(upto, target * (1 - 1e-12)))
         if not 0 < cell < len(edges):
-            radius = float(edges[-1] if cell else edges[edges > 0][0])  # the nearest edge above 0
+            # the first cell begins at 0: take the smallest positive edge
+            radius = float(edges[-1] if cell else edges[edges > 0][0])
             following = _wider(edges, cell)
             return cls(radius, following, seen, target, False, hidden > 0)
         low, high = edges[cell - 1], edges[cell]

@@ -132,7 +132,8 @@ class VarianceTree:
         tree, sums, weights, reference = _undo(tree, sums, weights, state.centers, self.min_rows)
         centers = means(sums[:, :d], weights, otherwise=reference)
         squares = sums[:, d:] - weights[:, None] * (centers - reference) ** 2
-        if not len(state.centers):  # the first round knows no reference point: only the mean
+        # without centres this is the first round, which asks for the mean only
+        if not len(state.centers):
             return State(centers, weights, round=state.round + 1, memory=tree.memory())
         chosen = self._to_cut(tree, squares, weights)
         settled = not len(chosen)
@@ -252,7 +253,7 @@ def _undo(
         parent, child, feature = tree.parent[c], tree.child[c], tree.feature[c]
         larger = parent if weights[parent] >= weights[child] else child
         tries[parent] += 1
-        told = weights[larger] > 0  # unless the sites held back both sides
+        told = weights[larger] > 0  # False if the sites held back both sides of the cut
         mean = sums[larger, feature] / weights[larger] if told else tree.threshold[c]
         column[parent], value[parent] = feature, mean
         sums[parent] += sums[child]

@@ -227,7 +227,8 @@ def _part(values: Any, rows: NDArray[Any] | slice) -> Any:
     if isinstance(rows, slice):
         return values[rows]
     places = np.flatnonzero(rows) if rows.dtype == bool else rows
-    return np.take(values, places, axis=0)  # of 8 columns, values[rows] takes ten times as long
+    # np.take is ten times as fast as values[rows] for 8 columns
+    return np.take(values, places, axis=0)
 
 
 def on_grid(values: Rows) -> Rows:
@@ -279,10 +280,11 @@ def lexicographic(
     """
     order = np.argsort(columns[0])
     first = columns[0][order]
-    if (first[1:] > first[:-1]).all():  # no value twice, and no missing one
+    if (first[1:] > first[:-1]).all():  # strictly increasing: no ties and no NaN
         return order if tables is None else order[np.argsort(tables[order], kind="stable")]
     columns = columns if tables is None else [tables, *columns]
-    order = np.argsort(columns[0], kind="stable")  # takes thrice the time
+    # lexsort takes three times as long as one argsort
+    order = np.argsort(columns[0], kind="stable")
     places, tie = np.arange(len(order)), np.zeros(len(order), dtype=np.intp)
     for before, column in pairwise(columns):
         if not len(places):
@@ -292,7 +294,8 @@ def lexicographic(
         starts = np.append(True, ~(same & (tie[1:] == tie[:-1])))
         tied = ~(starts & np.append(starts[1:], True))
         places, tie = places[tied], np.cumsum(starts)[tied]
-        few = tie.astype(np.min_scalar_type(len(order)))  # 16 bits are sorted in half the time
+        # a radix sort of 16-bit integers takes half the time
+        few = tie.astype(np.min_scalar_type(len(order)))
         order[places] = order[places[np.lexsort([column[order[places]], few])]]
     return order
 

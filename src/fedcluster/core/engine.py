@@ -105,7 +105,7 @@ class Answers:
     @property
     def numbers_sent(self) -> NDArray[np.int64]:
         """Number of values that each site sent, (s,), in the order of `answered`."""
-        if self.summed:  # masked, a line of weight 0 is as long as any other
+        if self.summed:  # under secure sums, lines of weight 0 cannot be left out
             [total] = self.summaries
             return np.full(len(self.summed), total.sums.size + total.weights.size)
         numbers = [each.n_values + self.early.get(n, 0) for n, each in self.by_site.items()]

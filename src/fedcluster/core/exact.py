@@ -153,14 +153,14 @@ def exact_product(a: Floats, b: Floats) -> tuple[Floats, Floats]:
 
 def _halves(numbers: Floats) -> tuple[Floats, Floats]:
     """Return each number (n,) as the sum of two numbers with half as many digits."""
-    large = 134217729.0 * numbers  # 2^27 + 1
+    large = 134217729.0 * numbers  # 2^27 + 1, the constant of Dekker's splitting
     high = large - (large - numbers)
     return high, numbers - high
 
 
 def canonical(planes: Sequence[Floats]) -> Floats:
     """Return the canonical expansion, (c, ...), of the sum of a few arrays of one shape."""
-    parts = np.stack(planes) + 0.0  # of zeros, only 0 and not -0
+    parts = np.stack(planes) + 0.0  # adding 0.0 turns -0.0 into 0.0
     if not _magnitude(parts).max(initial=0.0) < LARGEST_TERM:
         return np.stack([parts.sum(axis=0)])
     for first in range(len(parts) - 1):

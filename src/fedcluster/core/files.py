@@ -23,7 +23,8 @@ from typing import IO, Any
 from fedcluster.core.task import Limit
 from fedcluster.errors import InputError
 
-with suppress(ModuleNotFoundError):  # Windows has none: `check_system`
+# the module does not exist on Windows; `check_system` reports that
+with suppress(ModuleNotFoundError):
     import fcntl
 
 

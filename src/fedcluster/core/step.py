@@ -141,7 +141,7 @@ class Summary:
         [True, False]
         """
         if np.abs(self.sums).max(initial=0.0) <= MOST_FOR_A_ROW and np.isfinite(self.weights).all():
-            return False  # for any weights
+            return False  # the property must hold for all weights
         if not self.is_finite:
             return True
         most = MOST_FOR_A_ROW * np.maximum(self.weights, 1.0)

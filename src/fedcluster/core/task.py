@@ -52,7 +52,8 @@ class _Stream(Generator):
     def __getattribute__(self, name: str) -> Any:
         words = object.__getattribute__(self, "__dict__").pop("_words", None)
         if words is not None:
-            if min(words) >= 0 and max(words) < 1 << 32:  # from a list, it takes twice as long
+            # an array is hashed twice as fast as a list of Python integers
+            if min(words) >= 0 and max(words) < 1 << 32:
                 words = np.array(words, np.uint32)
             super().__init__(np.random.PCG64(words))
         return super().__getattribute__(name)

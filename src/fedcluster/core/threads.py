@@ -36,14 +36,14 @@ def for_each_chunk(work: Callable[[int], object], n_chunks: int, n_threads: int)
     n_threads : int
         The largest number of threads to use, including the caller's own.
     """
-    chunks = iter(range(n_chunks))  # next() on it is atomic: each chunk is taken once
+    chunks = iter(range(n_chunks))  # next() is atomic in CPython, so that each chunk is taken once
     n_helpers = min(n_threads, n_chunks) - 1
     helpers = [_pool().submit(list, map(work, chunks)) for _ in range(n_helpers)]
     try:
         list(map(work, chunks))
     finally:
         for helper in helpers:
-            if not helper.cancel():  # one that never started has nothing left to do
+            if not helper.cancel():  # cancel() is true for a helper that never started
                 helper.result()
 
 
@@ -161,5 +161,5 @@ def _pool() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(_core_count(), thread_name_prefix="fedcluster-kernels")
 
 
-if hasattr(os, "register_at_fork"):  # a forked child has none of its parent's threads
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork: the child starts its own
     os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DaskEngine", "LocalEngine"]
 
-__getattr__ = names_from(  # to read a site file takes no compiler
+__getattr__ = names_from(  # lazy: reading a site file must not import numba
     __name__, {"LocalEngine": "batched", "DaskEngine": "_dask"}
 )

@@ -215,7 +215,7 @@ class DaskEngine:
         """
         given = _Labelling(model, memberships)
         rows = self._rows
-        given.find  # noqa: B018 - refuses memberships of clusters that have none
+        given.find  # noqa: B018 - raises if the model has no memberships
         if not isinstance(rows, array.Array):
             return rows.map_partitions(given, meta=given.meta)
         shape = {"chunks": (rows.chunks[0], (given.k,))} if memberships else {"drop_axis": 1}
@@ -313,7 +313,7 @@ class Opening:
             return Opened(name, None, digest.hexdigest())
         client = Client(name, data, self.rules)
         if self.rules.groups is not None:
-            client.source = client.data  # its rows are not needed any more
+            client.source = client.data  # allow the rows to be freed
             _add(digest, client.data)
         persons = np.unique([] if data.groups is None else data.groups).astype(np.int64)
         return Opened(name, client, digest.hexdigest(), _unprepared(client.data), persons)
@@ -358,7 +358,8 @@ def _add(digest: Any, data: Data) -> None:
 
 def _unprepared(data: Data) -> str:
     """Return what is wrong with rows that are used without preparation; "" if nothing is."""
-    gaps = bool(np.isnan(data.X.sum()))  # that of all values takes little time
+    # the sum is NaN if any value is: cheaper than isnan of all values
+    gaps = bool(np.isnan(data.X.sum()))
     for j, column in enumerate(columns_of(data)):
         if column.kind != "number" or (gaps and np.isnan(data.X[:, j]).any()):
             what = "has missing values" if column.kind == "number" else "is no number"
@@ -472,7 +473,7 @@ class _WarmUp(WorkerPlugin):
 
     async def setup(self, worker: Any) -> None:
         """Compile missing kernels, and let kernels use as many threads as the worker has."""
-        if worker.nanny is not None:  # the process is the worker's own
+        if worker.nanny is not None:  # a nanny means that the process belongs to the worker alone
             os.environ.setdefault("FEDCLUSTER_NUM_THREADS", str(worker.state.nthreads))
         await asyncio.to_thread(ensure_warmed, LOGGER.info)
 

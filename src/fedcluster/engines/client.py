@@ -164,7 +164,8 @@ class SharedLog:
 
     def append(self, task: Task, n_columns: int, sent: NDArray[np.int64]) -> None:
         """Log the answers to one task: lines, lone rows and rows held back of each site, (3, s)."""
-        kept = sent.astype(np.min_scalar_type(sent.max(initial=0)))  # a byte where sites are small
+        # the smallest integer type that holds the counts
+        kept = sent.astype(np.min_scalar_type(sent.max(initial=0)))
         self._messages.append((task.state.round, task.step, n_columns, kept))
         self.most = np.maximum(self.most, sent)
 
@@ -235,7 +236,7 @@ class Client:
         self._persons: PersonCounts | None = None
         if not isinstance(load, Data):
             self._load = load
-        else:  # known at once, which counts where sites are many
+        else:  # a shortcut that saves time with thousands of sites
             self.source = load
             if rules.groups is None:
                 self.rows = load
@@ -299,8 +300,8 @@ class Client:
         return SiteInfo(
             self.name,
             self.disclosure.stated,
-            self.streams
-            and self.disclosure.budget is None,  # it depends on how many rows there are
+            # streaming depends on the number of rows, which a budget protects
+            self.streams and self.disclosure.budget is None,
             n_rows=n_rows,
             weight=weight,
             n_columns=n_columns_of(self.rows),
@@ -357,7 +358,7 @@ class Client:
         """Largest number of rows (lower bound for groups) that limits held back in one message."""
         rows = self.rows
         n_rows = round(rows.n_rows) if isinstance(rows, Data) else len(rows)
-        return min(self._most("held_back"), n_rows)  # a row may stand behind several lines
+        return min(self._most("held_back"), n_rows)  # one row may contribute to several lines
 
     @property
     def most_lone_rows(self) -> int:
@@ -410,7 +411,7 @@ class Client:
             return True
         if self.protection is not None:
             return len(self._described_groups) > 0
-        n = sum(map(len, self._chunks()))  # which counts persons, too
+        n = sum(map(len, self._chunks()))  # reading the chunks also counts the persons
         return bool(self._passes(np.array([float(n)]), n).any())
 
     @property
@@ -430,9 +431,10 @@ class Client:
             self.disclosure.check(task)
         if self.protection is not None and not len(self.data):
             return [self._no_answer(task) for task in tasks]
-        is_large = self.streams or self.data.X.size > ONE_THREAD  # BLAS would take several threads
+        # BLAS would use several threads for data of this size
+        is_large = self.streams or self.data.X.size > ONE_THREAD
         with blas_on_one_thread() if is_large else nullcontext():
-            streamed = [  # asked about chunk after chunk
+            streamed = [  # these steps read the rows in chunks
                 self.streams and task.step.client_additive and task.resampled is None
                 for task in tasks
             ]
@@ -460,7 +462,7 @@ class Client:
             data = self._prepared[1]
         if not len(data) and task.noise is None and data.assigned is None:
             raise ValueError(ALL_DROPPED)
-        if task.resampled is not None:  # may leave none
+        if task.resampled is not None:  # a bootstrap sample may be empty
             return resampled(data, task.resampled, self.name, self.key)
         return data
 
@@ -530,7 +532,7 @@ class Client:
             raise refused(key)
         if data.groups is None:
             return data
-        assert self.disclosure.rows_per_person is not None  # or they were refused
+        assert self.disclosure.rows_per_person is not None  # checked when the site file was read
         return data.take(_first_of_each(data.groups, self.disclosure.rows_per_person))
 
     def _unfit_for_noise(self, rows: Data | RowStream) -> str:
@@ -555,7 +557,7 @@ class Client:
         """Return the part of an answer that leaves, and log it."""
         summary = self.disclosure.apply(task, full, n_rows, self._persons)
         sent = _sent(task, self._written(task.step), full, summary)
-        if self.protection is not None:  # no line stands for a single row
+        if self.protection is not None:  # with groups, every line is about several rows
             sent = replace(sent, lone_rows=0)
         self.audit_log.append(sent)
         return summary.leaving()

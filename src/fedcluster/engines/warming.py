@@ -32,7 +32,7 @@ def ensure_warmed(say: Callable[[str], None]) -> None:
 def _alone(path: Path) -> Iterator[None]:
     """Hold a lock for the duration of a block, if the lock file can be stored."""
     with ExitStack() as held:
-        with suppress(OSError, InputError):  # the latter on Windows
+        with suppress(OSError, InputError):  # InputError on Windows
             path.parent.mkdir(parents=True, exist_ok=True)
             lock(held.enter_context(path.open("wb")))
         yield

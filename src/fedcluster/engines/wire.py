@@ -68,7 +68,7 @@ class Sizes:
     most_lists: int = 1_000_000
     """Lists and objects in a header, since each takes many times its bytes."""
     largest_header: int = 16_000_000  # bytes of a header
-    most_arrays: int = 100_000  # arrays
+    most_arrays: int = 100_000  # number of arrays of a message
     most_limits: int = 20  # limits of a site, and parameters of each
     longest_limit: int = 200  # characters of a limit in text form
     most_dimensions: int = 3  # dimensions of an array
@@ -419,7 +419,7 @@ def _read_preprocessor(
         raise WireError("this site prepares no rows")
     try:
         return preprocessors(plain)
-    except PolicyError:  # it names what is not loaded here
+    except PolicyError:  # the message names a step that is not loaded in this process
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise WireError(f"the preparation of task {len(before)} is not understood") from error

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FederatedFuzzyCMeans", "FederatedGaussianMixture", "FederatedKMeans", "select_k"]
 
-__getattr__ = names_from(  # a fit of k-means loads no mixture
+__getattr__ = names_from(  # lazy: a fit of k-means must not import the mixtures
     __name__,
     {
         "FederatedFuzzyCMeans FederatedKMeans select_k": "_clusterers",

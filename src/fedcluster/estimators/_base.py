@@ -539,7 +539,7 @@ class Federated(Fitted):
         job, columns = self._job(n_rows), columns or ()
         self._keep(job, execute(job, engine, **self._terms(columns)), columns)
         if list(self.feature_names_in_) == [f"x{j}" for j in range(self.n_features_in_)]:
-            del self.feature_names_in_  # arrays have no names
+            del self.feature_names_in_  # arrays have no column names
         return self
 
     def _check_sites_own(self) -> None:
@@ -577,7 +577,7 @@ class Federated(Fitted):
         for line in limit_line(job, result):
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
         k, lines = len(result.state.weights), list(report.fit_report.doubts)
-        if tried(self._k) is not None:  # of a stated number, they were said before the fit
+        if tried(self._k) is not None:  # with a stated k, the warnings were given before the fit
             lines += groups_line(report.sites, k)
         for line in (*lines, *far_line(report.sites, result)):
             warnings.warn(line, UserWarning, stacklevel=3)

@@ -277,7 +277,8 @@ class FederatedKMeans(ClusterMixin, Federated):
             If the algorithm has its own rule for assigning rows, or the fit has a privacy budget,
             whose bounds scale rows, as `KMeans` supports neither.
         """
-        from sklearn.cluster import KMeans  # 10 MB that nothing else needs
+        # imported here: it takes 10 MB that most fits do not need
+        from sklearn.cluster import KMeans
 
         check_is_fitted(self)
         if self._model.assigned_by is not None:

@@ -101,7 +101,8 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         prepared first. After a fit with ``epsilon``, distances are in the units of the columns, for
         rows clipped to the bounds; `predict` then uses columns scaled by the bounds.
         """
-        from sklearn.metrics.pairwise import nan_euclidean_distances  # 7 MB a fit does not need
+        # imported here: it takes 7 MB that a fit does not need
+        from sklearn.metrics.pairwise import nan_euclidean_distances
 
         model = self._model
         rows, centers = model.measurable(X)
@@ -185,7 +186,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         parts["stability"] = getattr(self, "stability_", None)
         history = {name: plain(each.plain()) for name, each in parts.items() if each is not None}
         run = models.Run(model=self._model.plain(), history=history)
-        with suppress(NotInstalledError):  # a library alone shows none
+        with suppress(NotInstalledError):  # no plot without matplotlib
             return str(of_application("report.page", "cards")(run))
         return ""
 
@@ -262,7 +263,8 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self = cls(**parameters_of(model, names, cls._names, Path(path)))
         self._keep_preparation(model.preprocessor, private=bool(model.privacy))
         self._keep_clusters(Result(model.state, (), "", model.assigned_by))
-        for name in ("selection_", "history_", "stop_reason_"):  # not in the file
+        # a model file does not contain these
+        for name in ("selection_", "history_", "stop_reason_"):
             delattr(self, name)
         self.n_iter_, self.sites_ = model.rounds, model.sites
         self.steps_ = list(model.algorithm.get("steps", ()))

@@ -12,6 +12,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnRoles", "FileSource", "WarehouseSource"]
 
-__getattr__ = names_from(  # arrays in memory need none of pyarrow
+__getattr__ = names_from(  # lazy: arrays in memory must not import pyarrow
     __name__, {"ColumnRoles": "reader", "FileSource WarehouseSource": "rows"}
 )

@@ -64,7 +64,8 @@ def parsed(text: str, decimal: str | None = POINT) -> float:
             raise ValueError(f"{text!r} has a point")
         text = text.replace(COMMA, POINT)
     if "_" in text:
-        raise ValueError(f"{text!r} is a code")  # which Python takes for a number
+        # Python would read the underscore as part of a number
+        raise ValueError(f"{text!r} is a code")
     return float(text.replace("\u2212", "-"))
 
 
@@ -569,7 +570,7 @@ def as_arrow(cells: Sequence[Any]) -> pa.Array:
         return pa.array([None if cell is None else float(cell) for cell in cells], pa.float64())
     for kinds in TIMES:
         if all(isinstance(cell, kinds) for cell in there):
-            times = [  # as they are written where they were taken
+            times = [  # local time, as written in the file
                 cell.replace(tzinfo=None) if isinstance(cell, datetime.datetime) else cell
                 for cell in cells
             ]
@@ -630,7 +631,8 @@ def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[n
     if is_text(column.type):
         return floats_of_texts(column, lambda text: parsed(text, decimal))
     if pa.types.is_decimal(column.type):
-        column = column.cast(pa.string())  # Arrow rounds decimals twice, and a text of them once
+        # via text: casting decimals to float directly rounds twice
+        column = column.cast(pa.string())
     if not pa.types.is_floating(column.type) or pa.types.is_float16(column.type):
         column = column.cast(pa.float64(), safe=False)
     dtype: Any = np.float32 if pa.types.is_float32(column.type) else np.float64
@@ -638,7 +640,8 @@ def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[n
         return _values(column.chunk(0), dtype)
     values: NDArray[np.floating[Any]] = np.empty(len(column), dtype)
     end = 0
-    for chunk in column.chunks:  # to_numpy of Arrow would import pandas, half a second
+    # chunk by chunk: Arrow's to_numpy imports pandas, which takes half a second
+    for chunk in column.chunks:
         start, end = end, end + len(chunk)
         values[start:end] = _values(chunk, dtype)
         values[start:end][_is_null(chunk)] = np.nan

@@ -640,7 +640,7 @@ def described_groups(data: Data, texts: Collection[str]) -> tuple[Column, ...]:
                 f"column {column.name!r} has numbers, which groups do not tell one by one; where "
                 "they are names, write what they mean under [codes] of the site file"
             )
-        if not len(data):  # a site with too few rows tells no text
+        if not len(data):  # a site with too few rows discloses no text
             columns.append(Column(column.name, column.kind))
             continue
         is_empty = bool(np.isnan(data.X[:, j]).all())

@@ -167,9 +167,9 @@ def frame_of(table: Any, owner: str = OWNER) -> Frame | None:
     if isinstance(table, Frame | np.ndarray):
         return table if isinstance(table, Frame) else None
     if hasattr(table, "__arrow_c_stream__") and not hasattr(table, "__array__"):
-        table = pa.table(table)  # of DuckDB, or batches
+        table = pa.table(table)  # a DuckDB relation or a reader of record batches
     if hasattr(table, "to_batches") and not hasattr(table, "shape"):
-        table = table.to_table()  # a data set of pyarrow
+        table = table.to_table()  # a pyarrow dataset
     if hasattr(table, "collect") and not hasattr(table, "shape"):
         raise InputError(f"{owner}: it is lazy; give what its collect() returns")
     is_dict = isinstance(table, Mapping) and not hasattr(table, "shape")
@@ -499,9 +499,9 @@ def _dense(table: Any, where: str, read_path: ReadPath | None) -> Any:
         path = Path(table) if isinstance(table, str) else table
         return read_path(path, where.removesuffix(", ") or str(table))
     if hasattr(table, "var_names") and hasattr(table, "to_df"):
-        table = table.to_df()  # AnnData
+        table = table.to_df()  # an AnnData object
     if hasattr(table, "toarray"):
-        table = table.toarray()  # a sparse matrix
+        table = table.toarray()  # a scipy sparse matrix
     if isinstance(table, Data):
         return table
     owner = where.removesuffix(", ") or OWNER
@@ -536,7 +536,7 @@ def unique_ids(sites: NDArray[Any]) -> tuple[NDArray[np.str_], NDArray[np.intp]]
     >>> unique_ids(np.array([10, 9, 10]))
     (array(['10', '9'], dtype='<U21'), array([0, 1, 0]))
     """
-    if sites.dtype.kind == "U":  # sorting as many texts as rows takes ten times as long
+    if sites.dtype.kind == "U":  # factorise: sorting one text per row takes ten times as long
         each = sites.tolist()
         names = np.array(sorted(set(each)), dtype=sites.dtype)
         place = {name: i for i, name in enumerate(names.tolist())}
@@ -551,7 +551,8 @@ def _numbers(sites: NDArray[Any]) -> tuple[NDArray[Any], NDArray[np.intp]]:
     """Return the distinct numbers of sites, sorted, and the index of each in them."""
     if sites.dtype.kind in "iu" and len(sites):
         low, high = int(sites.min()), int(sites.max())
-        if high - low < len(sites) and max(-low, high) < 1 << 62:  # counted sooner than sorted
+        # for a small range, counting is faster than sorting
+        if high - low < len(sites) and max(-low, high) < 1 << 62:
             offset = sites.astype(np.intp) - low
             is_there = np.bincount(offset) > 0
             return np.flatnonzero(is_there) + low, (np.cumsum(is_there) - 1)[offset]

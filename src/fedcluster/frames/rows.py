@@ -439,7 +439,7 @@ def prefetch(parts: Iterator[T]) -> Iterator[T]:
         while (part := coming.popleft().result()) is not None:
             coming.append(thread.submit(next, parts, None))
             yield part
-            del part  # the memory of the next one
+            del part  # free the memory before the next chunk is read
 
 
 def in_order(work: Callable[[T], R], parts: Iterable[T], n_threads: int) -> Iterator[R]:
@@ -480,7 +480,8 @@ class FileFingerprint:
         """Return the present fingerprint of a file."""
         with readable(path):
             size, changed = path.stat().st_size, path.stat().st_mtime_ns
-        for log in (f"{path}-wal", f"{path}.wal"):  # what a database has not moved to its file yet
+        # the write-ahead log holds what is not in the database file yet
+        for log in (f"{path}-wal", f"{path}.wal"):
             with suppress(OSError):
                 status = Path(log).stat()
                 size += status.st_size

@@ -177,7 +177,8 @@ class EvaluateProcedure(OfModel):
             classes=job.classes,
             complete=not job.labels,
             metrics=job.metrics,
-            n_references=0 if model.assigned_by else job.n_references,  # theirs are the nearest
+            # reference rows are compared by the nearest centre only
+            n_references=0 if model.assigned_by else job.n_references,
             seed=at.seed,
         )
 

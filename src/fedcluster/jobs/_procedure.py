@@ -280,7 +280,7 @@ class Procedure(ABC):
         """Choose columns, fit the preprocessing, run the plan and report on it; see `execute`."""
         seed, steps = drawn(self.job.seed), self.steps()
         engine, fitting = self._agreed(engine, steps, enough)
-        # refuses what makes no sense for these sites, before they are asked
+        # a dry run: refuse what is impossible for these sites before they are asked
         self.plan(Stage(introduced := engine.introduce(steps=steps), seed))
         for line in self.foreseen(introduced):
             warnings.warn(line, FewGroupsWarning, stacklevel=4)
@@ -341,7 +341,7 @@ class Procedure(ABC):
         odd, reason = prepared.odd_sites(described, how)
         if odd:
             if len(described) - len(odd) < (enough or len(described)):
-                # names all differences in columns that were chosen
+                # the error names all differences in the chosen columns
                 prepared.agree(described, how.columns)
                 raise InputError(reason)
             described = {name: each for name, each in described.items() if name not in odd}
@@ -367,7 +367,8 @@ def _described(
 ) -> dict[str, tuple[Column, ...]]:
     """Return the columns as the sites describe them."""
     asked: Introduction = {"columns": True, "texts": how.named, "steps": steps}
-    if not (how.bounds or how.log or how.dates):  # else the first look is at changed values
+    # bounds, logarithms and dates change values before the first summary
+    if not (how.bounds or how.log or how.dates):
         asked["look"] = prepared.first_look
     sites = engine.introduce(**asked)
     return {site.name: site.columns for site in sites if site.answered}

@@ -323,7 +323,8 @@ def limit_line(job: Fit, result: Result, *, options: bool = False) -> list[str]:
     if job.prepare is None and spread.min() < UNLIKE * spread.max():
         scale = "--scale standard" if options else "prepare='standard'"
         ways.append(f"{scale}, as columns differ much in scale")
-    additive = algorithm is not None and algorithm.server_additive  # else others come each time
+    # otherwise each fit would draw other starts
+    additive = algorithm is not None and algorithm.server_additive
     moved = f", centres still moved by up to {number(moves[-1])}" if additive else ""
     limit = counted(job.max_iter, "round")
     return [f"stopped at the limit of {limit}{moved}; try {', or '.join(ways)}"]

@@ -203,7 +203,8 @@ def _of_column(column: NumericColumn, n: float, weight: float) -> NumericColumn:
         square = float(to_steps(square, ROWS * square / n))
     fill = column.fill
     if fill is not None:
-        near = min(abs(fill), 1.0) if column.scale == 1.0 else spread  # else it is not known
+        # the spread of an unscaled column is not known
+        near = min(abs(fill), 1.0) if column.scale == 1.0 else spread
         fill = shift if fill == column.shift else float(means_of(np.array([fill]), of, near)[0])
     return replace(column, shift=shift, scale=math.sqrt(square) / weight, fill=fill)
 

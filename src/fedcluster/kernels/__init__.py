@@ -26,7 +26,7 @@ __all__ = [
     "ward_merges",
 ]
 
-__getattr__ = names_from(  # to load a model takes no compiler
+__getattr__ = names_from(  # lazy: loading a model must not import numba
     __name__,
     {
         "fuzzy_cmeans fuzzy_pass memberships": "fuzzy",

@@ -111,7 +111,7 @@ def pack_centers(X: Rows, centers: Floats) -> PackedCenters:
             tiles[tile, f, place] = difference
             norm += difference * difference
             padded[j, f] = center
-            # beyond, a float32 is infinite
+            # larger values overflow in float32
             anchors[j, f] = np.float32(center) if abs(center) < 1e38 else center
         half_norms[tile, place] = norm / 2
     return PackedCenters(shift, tiles, half_norms, padded, anchors)

@@ -42,7 +42,7 @@ from fedcluster.kernels.runtime import (
     native_in_any_order,
 )
 
-N_NEAR = 5  # groups that a row, or a group, is compared with
+N_NEAR = 5  # number of nearest groups that a row or a group is compared with
 
 Members = NDArray[np.int64]
 
@@ -92,7 +92,7 @@ def improve(rows: Floats, labels: Labels, p: int, n_passes: int) -> None:
         n_changes = n_groups - n_before
         for i in range(len(rows)):
             n_changes += _exchange(rows, groups, i, p)
-        if n_changes < 0.002 * len(rows):  # more passes change hardly anything
+        if n_changes < 0.002 * len(rows):  # converged: further passes change hardly anything
             break
 
 
@@ -319,7 +319,7 @@ def cut(rows: Floats, order: NDArray[np.int64], least: int) -> int:
     places = _along(rows, _widest_axis(rows[:: -(-len(rows) // SAMPLE_ROWS)].copy()))
     is_first = places < _threshold(places, least)
     count = int(is_first.sum())
-    if not least <= count <= len(rows) - least:  # too many places are equal
+    if not least <= count <= len(rows) - least:  # too many ties: the split is too uneven
         count = len(rows) // 2
         is_first[:] = False
         is_first[places.argsort(kind="stable")[:count]] = True
@@ -334,7 +334,7 @@ def _threshold(places: Floats, least: int) -> float:
     Each part has at least an eighth of the rows, unless that would split equal rows: then these are
     separated from the larger of the remaining parts.
     """
-    # of more rows, some 2,048 tell the axis
+    # a sample of about 2,048 rows is enough to choose the axis
     step = 1 if len(places) <= 8192 else len(places) // 2048
     ordered = np.sort(places[::step])
     n, middle = len(ordered), ordered[len(ordered) // 2]
@@ -527,7 +527,7 @@ def _grow(clusters: Clusters, costs: Floats, chain: NDArray[np.int64], length: i
             if costs[k] < costs[near]:
                 near = k
         for place in range(length - 1):
-            if chain[place] == names[near]:  # or it would be, but for rounding
+            if chain[place] == names[near]:  # also accept equal names, where only rounding decided
                 return length - 2
         chain[length] = names[near]
         length += 1
@@ -538,7 +538,7 @@ def _merge(clusters: Clusters, last: int, a: int, b: int) -> None:
     """Merge the cluster at place b into that at place a, and fill its place with the last one."""
     means, sizes, names, places = clusters
     total = sizes[a] + sizes[b]
-    for f in range(len(means)):  # each for itself: numba compiles whole columns for seconds
+    for f in range(len(means)):  # a scalar loop: numba takes seconds to compile slices
         means[f, a] = (sizes[a] * means[f, a] + sizes[b] * means[f, b]) / total
         means[f, b] = means[f, last]
     sizes[a] = total
@@ -577,7 +577,7 @@ def _cheapest(means: Floats, sizes: Floats, row: Floats) -> int:
 
 SCALES, PULL = (2, 3, 4, 6, 8, 12, 16, 24, 32), 0.1
 SAMPLE_ROWS = 4096
-MIXER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 over the golden ratio
+MIXER = np.uint64(0x9E3779B97F4A7C15)  # 2^64 / golden ratio: Fibonacci hashing
 
 
 def partition(Z: ArrayLike, p: int) -> Labels:
@@ -608,7 +608,7 @@ def partition(Z: ArrayLike, p: int) -> Labels:
     >>> partition([[0.0], [9.0], [0.1], [9.1], [0.2]], p=2).tolist()
     [0, 1, 0, 1, 0]
     """
-    rows = as_double_rows(Z) + 0.0  # zeros of both signs are equal
+    rows = as_double_rows(Z) + 0.0  # adding 0.0 turns -0.0 into 0.0
     if p < 2 or len(rows) < p:
         few = f"{len(rows)} rows are too few for groups of {p}"
         raise ValueError(few if p > 1 else f"a group has at least 2 rows, not {p}")
@@ -654,7 +654,7 @@ def _close_rows(rows: Floats, p: int) -> Labels:
     block_rows, n_passes = 1024, 8
     if len(rows) > 30_000:
         block_rows, n_passes = 384, 2
-    # of a larger p, blocks are cut into groups directly
+    # for larger p, blocks are cut into groups directly
     blocks = _blocks(rows, order, p, block_rows if p <= 64 else 2 * p - 1)
     parts = [np.empty(0, np.int32)] * len(blocks)
 
@@ -675,7 +675,7 @@ def _pulled(rows: Floats, p: int) -> Floats:
     rows /= abs(rows).max() or 1.0
     sample, pulled = rows[:: -(-len(rows) // SAMPLE_ROWS)], rows.copy()
     for k in SCALES:
-        if len(rows) >= 4 * p * k:  # p rows a group, four times
+        if len(rows) >= 4 * p * k:  # worthwhile from four groups of p rows for each centre
             fit = kmeans(sample, k, rng=np.random.default_rng(0), n_init=1, max_iter=20)
             pulled += PULL * fit.centers[nearest(rows, fit.centers)[0]]
     return pulled

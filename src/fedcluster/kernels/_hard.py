@@ -57,9 +57,9 @@ from fedcluster.kernels.rows import (
 )
 from fedcluster.kernels.runtime import inlined, inner, native
 
-SLACK = np.float32(2.0**-19)  # relative; more than some roundings in float32
-TINY = np.float32(2.0**-64)  # absolute; more than the root of what float32 flushes to 0
-FARTHEST = np.float32(1e15)  # l is at most this: where u is more, float32 might overflow
+SLACK = np.float32(2.0**-19)  # relative slack, larger than the rounding errors of float32
+TINY = np.float32(2.0**-64)  # absolute slack, larger than the root of the smallest normal float32
+FARTHEST = np.float32(1e15)  # largest lower bound l; a larger u could overflow float32
 
 
 class Bounds(NamedTuple):
@@ -179,7 +179,7 @@ def _sort_out(
     """Write the rows whose nearest centre may have changed, and those to be added anew."""
     labels, above, n_doubtful, n_members = bounds.labels, bounds.above, 0, 0
     for i in range(len(labels)):
-        j = np.uint32(labels[i])  # numba asks of other integers whether they are negative
+        j = np.uint32(labels[i])  # unsigned: numba then omits the check for negative indices
         doubtful[n_doubtful] = members[n_members] = i
         n_doubtful += not above[i] > enough[j]
         n_members += not same[j]
@@ -332,12 +332,14 @@ def _add(
         above[i] = lower[i] - _upper(np.float32(squared))
 
 
-BUDGET = 1 << 28  # bytes that a site may keep
-MOST_RUNS = 64  # whose centres are remembered, if not their bounds
-WORTH_BOUNDS, ROWS_PER_CENTER = 1 << 22, 8  # from so many multiplications of a full pass on
+BUDGET = 1 << 28  # largest number of bytes of bounds that a site keeps
+MOST_RUNS = 64  # largest number of runs whose centres are kept, with or without bounds
+# multiplications of a full pass from which on bounds pay; rows per centre
+WORTH_BOUNDS, ROWS_PER_CENTER = 1 << 22, 8
 FAR = 0.125  # displacements, in distances to the next centre, after which most rows are uncertain
-LOOK_COST, FIND_COST = 1.4, 3.0  # looking at a row's bounds, and finding one that is to be added
-FEW, FEWEST = 64, 12  # of so many rows one is tried, if these are enough to tell
+# relative costs of checking the bounds of a row and of collecting a row
+LOOK_COST, FIND_COST = 1.4, 3.0
+FEW, FEWEST = 64, 12  # one row in `FEW` is tried first, if that makes `FEWEST` rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -492,7 +494,8 @@ def hard_sums(
     n, k = len(rows), len(centers)
     if k > 1 and n >= ROWS_PER_CENTER * k and rows.size * k >= WORTH_BOUNDS:
         memory: Memory = cache.setdefault("hard_sums", Memory())
-        with np.errstate(over="ignore", invalid="ignore"):  # then nothing is certain
+        # overflow makes the bounds NaN, and rows count as uncertain
+        with np.errstate(over="ignore", invalid="ignore"):
             return memory.sweep(rows, centers, weights)
     return sweep(rows, centers, weights)[1]
 
@@ -510,7 +513,7 @@ class Memory:
         self.asked = 0
 
     def __reduce__(self) -> Any:
-        return Memory, ()  # a copy of the rows elsewhere starts anew
+        return Memory, ()  # a pickled copy starts without bounds
 
     def sweep(self, X: Rows, centers: Floats, sample_weight: Weights) -> HardSums:
         """Return the sums over all rows, using bounds if they pay off and fit into memory."""
@@ -573,7 +576,7 @@ class Memory:
     def _remove(self, run: Run) -> Run | None:
         try:
             self.runs.remove(run)
-        except ValueError:  # another thread took it
+        except ValueError:  # another thread has already removed it
             return None
         return run
 
@@ -614,8 +617,9 @@ class Run:
     counts: NDArray[np.int64] | None = None
     far: float = field(default_factory=lambda: FAR)
     hopeless = 0.5  # share of uncertain rows from which on bounds do not pay
-    less = 0.8  # if so, factor of the displacements up to which they are tried next time
-    enough = 0.75  # the time of a full pass that one by bounds may take at best, for a start
+    # after such a failure, the factor by which the largest displacement for a new trial shrinks
+    less = 0.8
+    enough = 0.75  # largest estimated time of a first pass with bounds, relative to a full pass
 
     def waits(self, X: Rows, own: Floats, apart: Floats) -> bool:
         """Return whether it is too early to try bounds."""
@@ -727,7 +731,7 @@ class BoundedSweep:
         most = np.full(len(own), own[longest])
         most[longest] = np.delete(own, longest).max()
         others = self.others + most
-        # where displacements are longer, nothing is certain
+        # infinite displacements make all rows uncertain
         self.others = np.where(others < 1e30, others, np.inf)
         # (l - u) (2 u + l - u) = l^2 - u^2 > 4 E, whatever u, if l - u is more than this
         ample = max(rounding[0] / 2, rounding[1] ** 0.5)
@@ -787,5 +791,5 @@ def _rounding(X: Rows, packed: PackedCenters) -> tuple[float, float]:
     from_shift = packed.centers[:, :d] - packed.shift[:d]
     longest = float(np.sqrt(np.square(from_shift).sum(axis=1).max())) * float(1 + SLACK)
     per_distance = 4 * (d + 8) * eps * longest * float(1 + 4 * SLACK)
-    # what float32 flushes to 0 in a score comes on top
+    # add the error of values that float32 flushes to 0
     return per_distance, per_distance * 1.5 * longest + (d + 8) * float(TINY) ** 2

@@ -51,8 +51,8 @@ from fedcluster.kernels.runtime import compiled_loops, inlined, inner, native, w
 Run = tuple[Floats, Labels, float, int, Floats, Floats, NDArray[np.int64], Floats, Floats]
 """Centres, labels around them, their inertia, the number of iterations, and ``HardSums``."""
 
-SLACK = 2.0**-18  # relative; more than some roundings in float32
-TINY = 2.0**-126  # absolute; what float32 flushes to 0
+SLACK = 2.0**-18  # relative slack, larger than the rounding errors of float32
+TINY = 2.0**-126  # absolute slack, the smallest normal float32
 WORTH_SINGLE = 1024  # centres times columns, from which on float32 is tried first
 
 
@@ -106,12 +106,12 @@ def _in_single(X: Rows, packed: PackedCenters, k: int) -> tuple[PackedCenters, A
     if not is_worth_single(X, k):
         return None
     longest = float(np.sqrt(2 * packed.half_norms.ravel()[:k].max())) * (1 + SLACK)
-    if not (d + 8) * TINY < longest < 1e18:  # no score of a row with a finite norm overflows
+    if not (d + 8) * TINY < longest < 1e18:  # within these limits no finite score overflows
         return None
     tiles, half_norms = (each.astype(np.float32) for each in (packed.tiles, packed.half_norms))
     shift: Floats = np.append(packed.shift, np.zeros(PADDING))
     wrong = 2 * (d + 8) * 2.0**-24 * longest * (1 + SLACK) ** 2
-    per_distance = wrong * (1 + (d + 8) * 2.0**-24)  # as the distance is added up in float32, too
+    per_distance = wrong * (1 + (d + 8) * 2.0**-24)  # the distance is also accumulated in float32
     rounding = per_distance, wrong * longest / 2 + (d + 8) * TINY
     return PackedCenters(shift, tiles, half_norms, packed.centers, packed.anchors), rounding
 

@@ -70,7 +70,8 @@ def aligned_zeros(_typing_context: object, dtype: types.Type, shape: types.BaseT
         for length in reversed(lengths):
             strides.insert(0, size)
             size = builder.mul(size, length)
-        meminfo = context.nrt.meminfo_alloc_aligned(builder, size, 64)  # bytes
+        # alignment in bytes: one cache line
+        meminfo = context.nrt.meminfo_alloc_aligned(builder, size, 64)
         data = context.nrt.meminfo_data(builder, meminfo)
         cgutils.memset(builder, data, size, 0)
         data = builder.bitcast(data, array.data.type)
@@ -102,7 +103,7 @@ def intrinsic_of(returns: types.Type, lanes: int = 0) -> Callable[[Callable[...,
     """
 
     def decorate(write: Callable[..., ir.Value | None]) -> Any:
-        @wraps(write)  # for its signature: numba binds arguments to all parameters but the first
+        @wraps(write)  # wraps gives the signature that numba needs to bind arguments
         def definition(typing_context: object, *args: types.Type) -> object:
             def generate(
                 context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: list[Any]
@@ -255,7 +256,8 @@ def _sums(
     builder, zero = code.builder, ir.Constant(code.vector, [0.0] * code.lanes)
     height, width = map(range, shape)
     places = [[cgutils.alloca_once_value(builder, zero) for _ in width] for _ in height]
-    with cgutils.for_range(builder, count) as loop:  # LLVM turns each place into a register
+    # LLVM keeps each of these variables in a register
+    with cgutils.for_range(builder, count) as loop:
         these = vectors(loop.index)
         for i, line in enumerate(places):
             factor = code.spread(number(i, loop.index))

@@ -30,7 +30,7 @@ from fedcluster.kernels.runtime import (
 )
 
 BLOCK = 128
-MAGIC = 1.5 * 2.0**52  # added to a number, leaves it rounded in the low bits
+MAGIC = 1.5 * 2.0**52  # adding this rounds a number to an integer, held in the low bits
 LOG2E, LN2_HIGH, LN2_LOW = (
     1.4426950408889634,
     6.93147180369123816490e-01,
@@ -123,7 +123,8 @@ def em_pass(X: ArrayLike, densities: Densities, sample_weight: ArrayLike | None 
 
     def work(chunk: int) -> None:
         part, sums = slice(chunk * chunk_rows, (chunk + 1) * chunk_rows), pool.take()
-        _add_rows(as_double_rows(rows[part]), weights[part], layout, sums)  # one kernel for both
+        # the same kernel adds rows with and without covariances
+        _add_rows(as_double_rows(rows[part]), weights[part], layout, sums)
         pool.hand_in(chunk, sums)
 
     for_each_chunk(work, n_chunks, thread_count() if n * work_of_row >= 1 << 18 else 1)
@@ -225,7 +226,8 @@ def _add_rows(X: Floats, sample_weight: Weights, layout: Layout, sums: Moments) 
         for j in range(len(logs)):
             for c in range(q):
                 sums.other[j, c] += _dot(logs[j], other[c], n)
-        _add_moments(columns, n, logs, layout, turned, sums)  # overwrites weights, if one factor
+        # overwrites the weights if there is one factor
+        _add_moments(columns, n, logs, layout, turned, sums)
 
 
 @native_in_any_order
@@ -323,7 +325,7 @@ def _responsibilities(logs: Floats, n: int, sample_weight: Weights, tallies: Flo
         for r in range(n):
             top[r] = max(top[r], logs[j, r])
     for r in range(n):
-        if top[r] == -np.inf:  # no component is near at all
+        if top[r] == -np.inf:  # all densities underflow to 0
             top[r] = 0.0
     for j in range(k):
         _exponential(logs[j], top, n, powers)

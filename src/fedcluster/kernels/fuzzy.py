@@ -86,8 +86,8 @@ LOG = tuple(map(float, _EXACT))
 LOG_LOW = tuple(float(exact - Decimal(near)) for exact, near in zip(_EXACT, LOG, strict=True))
 EXP = tuple(float(LN2**i / factorial(i)) for i in range(14))
 
-SMALLEST_NORMAL, SCALE, LOWEST = 2.0**-1022, 54, -1021.0  # smaller numbers have fewer digits
-TO_WHOLE, ROUND = 2.0**52, 1.5 * 2**52  # plus a smaller whole number: it is in the last bits
+SMALLEST_NORMAL, SCALE, LOWEST = 2.0**-1022, 54, -1021.0  # subnormal numbers have less precision
+TO_WHOLE, ROUND = 2.0**52, 1.5 * 2**52  # adding 2^52 leaves an integer in the low bits of a double
 BIAS = TO_WHOLE + 1023
 PLACES, ONE, SIGN_AND_EXPONENT, TO_ROOT = map(
     np.uint64, (52, 0x3FF << 52, 0xFFF << 52, (0x3FF << 52) - 0x3FE6A09E667F3BCD)
@@ -124,7 +124,7 @@ def write_powers(bases: Floats, p: float, powers: Floats) -> None:
         exponent = np.float64(y + ROUND).view(np.uint64) << PLACES
         scale = np.uint64(exponent + ONE).view(np.float64)
         power = _exp2((y - n) + f_low) * scale if n >= LOWEST else 0.0
-        powers[i] = power if x > 0.0 else x  # 0, or no number
+        powers[i] = power if x > 0.0 else x  # 0 or NaN passes through
 
 
 @inlined
@@ -175,11 +175,12 @@ def _exp2(f: float) -> float:
     return fused(f, fused(f, even, odd), 1.0)
 
 
-NARROW_BLOCK = 128  # narrow rows
-WIDE_BLOCK = 96  # wide rows, in whole tiles
-DEPTH = 256  # columns that are added up before they are added to others
+NARROW_BLOCK = 128  # rows in a block, for few columns
+WIDE_BLOCK = 96  # rows in a block, for many columns; a multiple of the tile
+DEPTH = 256  # columns in a partial sum, which limits the rounding error
 CACHE_LINE_NUMBERS = 8
-CANCELLED = 1e-5  # of |z|^2 + |c|^2: a smaller squared distance is computed from the differences
+# relative to |z|^2 + |c|^2; smaller squared distances are computed from differences
+CANCELLED = 1e-5
 
 
 @native_in_any_order
@@ -227,7 +228,7 @@ def _squared_distances(
         for c in range(0, fours, 4):
             p, q, s, t = centers[j, c], centers[j, c + 1], centers[j, c + 2], centers[j, c + 3]
             x, y, z, v = columns[c], columns[c + 1], columns[c + 2], columns[c + 3]
-            for r in range(n):  # a distance is read and written once for four columns
+            for r in range(n):  # four columns at a time: each distance is read and written once
                 two = (line[r] + (x[r] - p) ** 2) + (y[r] - q) ** 2
                 line[r] = (two + (z[r] - s) ** 2) + (v[r] - t) ** 2
         for c in range(fours, d):
@@ -245,7 +246,7 @@ def _write_smallest(squared: Floats, smallest: Floats, n: int) -> None:
     long.
     """
     k, first = len(squared), squared[0]
-    for r in range(n):  # between slices, numba compiles an error message for seconds
+    for r in range(n):  # a loop: for slices numba also compiles an error message, for seconds
         smallest[r] = first[r]
     for j in range(1, k, 2):
         line, other = squared[j], squared[min(j + 1, k - 1)]
@@ -304,7 +305,7 @@ def _weigh_squares(
     for r in range(n):
         if smallest[r] == 0.0:
             total[r] = 0.0
-            for j in range(k):  # 0 / 0 is no number
+            for j in range(k):  # avoid 0 / 0 = NaN
                 squared[j, r] = 0.0 if squared[j, r] == 0.0 else 1.0
                 total[r] += squared[j, r]
     weight, share, row, error = _factors(total, smallest, 2.0, sample_weight)
@@ -335,7 +336,7 @@ def _compare(squared: Floats, smallest: Floats, m: float, g: Floats, total: Floa
             near[j, r] = smallest[r] / squared[j, r]
     for r in range(n):
         if smallest[r] == 0.0:
-            for j in range(k):  # 0 / 0 is no number
+            for j in range(k):  # avoid 0 / 0 = NaN
                 near[j, r] = 0.0 if near[j, r] == 0.0 else 1.0
     for j in range(k):
         write_powers(near[j], 1.0 / (m - 1.0), g[j])
@@ -653,7 +654,7 @@ def _sweep(
         packed = pack_wide_centers(centers)
         add, base, shape = partial(add_wide_rows, packed), packed.shift, whole_tiles(k, d)
         enough = -(-n // 128)
-    chunk_rows = max(enough, 1024)  # at least: a chunk is a call, and its sums are added
+    chunk_rows = max(enough, 1024)  # smaller chunks cost more in calls and additions than they gain
     n_chunks = max(1, -(-n // chunk_rows))
     tallies, changes = np.zeros((n_chunks, 4, k)), np.zeros(n_chunks)
 
@@ -665,7 +666,7 @@ def _sweep(
     residuals = _summed(work, shape, n_chunks, n * k * d >= 1 << 18)
     total, *others = tallies.sum(axis=0)
     total[total < FAINTEST] = 0.0
-    # sum of v x = sum of v (x - b) + (sum of v) b
+    # sum of v x = sum of v (x - b) + (sum of v) b, with the base b
     sums = total[:, None] * base
     sums += residuals[:k, :d]
     sums[~(total > 0)] = 0.0

@@ -145,7 +145,7 @@ def run_without_empty(
     padded: Rows, sample_weight: Weights, centers: Floats, max_iter: int, tol: float, relocate: bool
 ) -> Run:
     """Act as `run_in_one_call`, from those centres that have rows."""
-    none = 0 * max_iter  # for a constant, what takes it would be compiled again
+    none = 0 * max_iter  # not the literal 0, for which numba would compile the callee again
     counts = run_in_one_call(padded, sample_weight, centers, none, tol, relocate)[6]
     kept, some = 0, aligned_zeros(np.int64, (len(counts),))
     for j in range(len(counts)):

@@ -30,7 +30,7 @@ Leaves = NDArray[np.int32]
 Following = tuple[Places, Places, Places]
 """By cut, the next cut of the leaf that is cut and of the new leaf; by leaf, its first cut."""
 
-# A block reads at most 47 rows beyond the last one, a vector 15 numbers: at most 15 rows more.
+# Blocks read up to 47 rows beyond the last one, and vectors up to 15 more.
 PADDING = 64
 
 
@@ -154,7 +154,7 @@ def known_leaves(cache: dict[str, Any], cuts: Cuts, n: int) -> tuple[int, Leaves
         made, places = cache["leaf_sums"]
         known = len(made[0])
         if all(np.array_equal(old, new[:known]) for old, new in zip(made, cuts, strict=True)):
-            return known, places.copy()  # another thread may read them
+            return known, places.copy()  # a copy, as other threads may be reading the array
     return 0, np.zeros(n, np.int32)
 
 
@@ -173,9 +173,9 @@ def next_cuts(cuts: Cuts, n_leaves: int, known: int = 0) -> Following:
     stays, first, begins = (np.full(n, -1) for n in (len(parent), n_leaves, n_leaves))
     stays[order[:-1][again]] = order[1:][again]
     for of_leaf, cut in ((first, order[::-1]), (begins, order[order >= known][::-1])):
-        of_leaf[parent[cut]] = cut  # of several cuts of a leaf, the last one assigned stays
+        of_leaf[parent[cut]] = cut  # if a leaf has several cuts, numpy keeps the last assignment
     goes = first[child]
-    goes[goes <= np.arange(len(goes))] = -1  # cuts that are no tree's must not go round
+    goes[goes <= np.arange(len(goes))] = -1  # an invalid tree must not lead to an endless loop
     return stays, goes, begins
 
 
@@ -279,7 +279,7 @@ def _scale_rows(
     return n_missing > 0
 
 
-SMALL_TABLE = 1 << 14  # numbers
+SMALL_TABLE = 1 << 14  # largest table, in numbers, that is converted as a whole
 
 
 def is_small(X: Rows) -> bool:
@@ -303,7 +303,7 @@ def chunk_bounds(n: int, k: int, d: int) -> tuple[int, ...]:
     """
     if n * d <= SMALL_TABLE:
         return 0, n
-    # some 16 million multiplications of a value with a centre's; all else counts as 16 more
+    # about 16 million multiplications; the other work of a value counts as 16 more centres
     size = min(max((1 << 24) // ((k + 16) * d), 2048), 65536)
     size = max(size, n // 128 + 1)
     most = max(n - PADDING, 0)

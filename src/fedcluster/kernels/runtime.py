@@ -224,7 +224,7 @@ class _CompiledLoops:
         elif self.left:
             self.left = max(self.left - n, 0)
             if not self.left:
-                with suppress(OSError):  # where nothing can be stored, each process counts
+                with suppress(OSError):  # without a writable cache, each process counts for itself
                     compiled_mark("loops").touch()
         return not self.left
 

@@ -18,7 +18,7 @@ from fedcluster.kernels.rows import (
 )
 from fedcluster.kernels.runtime import inlined, inner_in_any_order, native
 
-BLOCK_ROWS = 512  # a block's distances stay in the cache
+BLOCK_ROWS = 512  # rows in a block, so that its distances fit into the CPU cache
 
 
 def kmeans_plusplus(
@@ -124,14 +124,16 @@ def draw_spread(
         aligned_zeros(np.int64, (n_clusters,)),
         aligned_zeros(np.int64, (n_trials,)),
     )
-    trials = aligned_zeros(chances.dtype, (n_trials + 2, n))  # D^2 if one more row is chosen
+    # the squared distances if one more row is chosen
+    trials = aligned_zeros(chances.dtype, (n_trials + 2, n))
     closest, masses = trials[n_trials], trials[n_trials + 1]
     potentials = aligned_zeros(chances.dtype, (n_trials,))
     closest[:] = np.inf
     for c in range(n_clusters):
         _cumulate(sample_weight, closest, masses)
         for t in range(n_trials):
-            candidates[t] = _draw(masses, chances[c, t if c else 0])  # the first has one trial
+            # the first centre has one trial
+            candidates[t] = _draw(masses, chances[c, t if c else 0])
         _try_all(columns, sample_weight, candidates, closest, trials, potentials)
         best = _first_least(potentials)
         indices[c] = candidates[best]
@@ -200,9 +202,10 @@ def _cumulate(sample_weight: Weights, closest: Floats, masses: Floats) -> None:
 def _draw(masses: Floats, chance: float) -> int:
     """Return the first row at which the cumulative sum exceeds this share of the total."""
     first, behind, mass = 0, len(masses) - 1, chance * masses[-1]
-    while first < behind:  # as np.searchsorted, which takes long to compile
+    while first < behind:  # binary search, as np.searchsorted takes long to compile
         middle = (first + behind) // 2
-        if masses[middle] > mass or masses[middle] == masses[-1]:  # no row behind has a mass
+        # all further rows have the mass 0
+        if masses[middle] > mass or masses[middle] == masses[-1]:
             behind = middle
         else:
             first = middle + 1

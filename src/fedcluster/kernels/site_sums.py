@@ -444,7 +444,7 @@ def _add_rows(
     unused.
     """
     n, size = sites.bounds[-1], block_rows(X)
-    site = 0 * n  # for a constant, what takes it would be compiled again
+    site = 0 * n  # not the literal 0, for which numba would compile the callee again
     block = aligned_zeros(X.dtype, (len(packed.shift), size))
     lowest, nearest = aligned_zeros(X.dtype, (size,)), np.empty(size, np.int32)
     for start in range(0, n, size):
@@ -486,7 +486,7 @@ def _hand_over(
             lines[n_waiting, d], lines[n_waiting, d + 1], places[n_waiting] = error, weight, j
             n_waiting += 1
         weights[j], counts[j] = 0.0, 0
-        for f in range(residuals.shape[1]):  # each for itself: whole lines take longer
+        for f in range(residuals.shape[1]):  # a scalar loop: whole lines are slower
             residuals[j, f] = 0.0
         for lane in range(errors.shape[1]):
             errors[j, lane] = 0.0

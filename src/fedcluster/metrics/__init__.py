@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["METRICS", "FuzzyObjective", "Index", "Inertia"]
 
-__getattr__ = names_from(  # column moments are used where nothing compiled is
+__getattr__ = names_from(  # lazy: column moments are also used without numba
     __name__,
     {
         "Inertia": "clusters",

@@ -140,7 +140,7 @@ class Shapes:
         fourth = m4 - 4 * m1 * m3 + 6 * m1**2 * m2 - 3 * m1**4
         with np.errstate(divide="ignore", invalid="ignore"):
             skewness, kurtosis = third / variance**1.5, fourth / variance**2
-            # up to the excess over the kurtosis of two values that is only rounding
+            # equality up to rounding: two values have the least kurtosis possible
             two = np.abs(kurtosis - skewness**2 - 1.0) <= 1e-6 * (1.0 + skewness**2)
             reach = np.sqrt(1.0 + skewness**2 / 4.0)
             ends = np.array([skewness / 2.0 - reach, skewness / 2.0 + reach])
@@ -182,7 +182,7 @@ def between_share(
     array([0.8, 0. ])
     """
     low, high = np.zeros(len(n)), np.full(len(n), 0.98)
-    for _ in range(12):  # halves the range each time
+    for _ in range(12):  # bisection: each pass halves the range
         half = (low + high) / 2
         above = 2 * half**3 + excess * half > skewness**2
         low, high = np.where(above, low, half), np.where(above, half, high)

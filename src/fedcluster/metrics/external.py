@@ -400,6 +400,7 @@ def lowest_between(cells: Floats, rows: Floats) -> Floats:
     lacking = (rows - cells.sum(axis=1)).clip(0.0) / np.maximum(empty.sum(axis=1), 1)
     density = (cells + lacking[:, None] * empty)[:, 1:-1] / np.diff(ALONG[1:-1])
     peaks = np.minimum(density[:, :2].max(axis=1), density[:, -2:].max(axis=1))
-    least = density[:, 2:5].min(axis=1) + 1 / (ALONG[4] - ALONG[3])  # a row more: few tell little
+    # one row more: a gap among few rows is weak evidence
+    least = density[:, 2:5].min(axis=1) + 1 / (ALONG[4] - ALONG[3])
     share: Floats = np.divide(least, peaks, out=np.full(len(cells), np.nan), where=peaks > 0)
     return share

@@ -501,7 +501,8 @@ def cluster_probabilities(kind: Kind, state: State, X: Rows, *, apart: bool = Fa
     logs = row_logs(kind, mixture, seen(state, X), densities(kind, mixture))
     tau, _ = posteriors(logs if apart else logs[:, : len(cluster)])
     clusters = np.zeros((len(X), len(state.centers)))
-    for j, own in enumerate(cluster):  # one after the other, as a product's order is not its own
+    # one by one: the order of additions in a matrix product is not fixed
+    for j, own in enumerate(cluster):
         clusters[:, own] += tau[:, j]
     return clusters
 

@@ -198,8 +198,9 @@ METRICS: Mapping[str, Index] = {
 }
 
 CHOOSING: Mapping[str, Choosing] = {
-    "likelihood": Choosing("the likelihood of mixtures"),  # of no clustering
-    "gap": Choosing("the gap statistic", 2, always_shown=True),  # the server's own
+    "likelihood": Choosing("the likelihood of mixtures"),  # based on mixtures, not on a clustering
+    # the server also draws reference data
+    "gap": Choosing("the gap statistic", 2, always_shown=True),
     **{name: index.choosing for name, index in METRICS.items() if index.choosing is not None},
 }
 """Role, by name, of each index that can choose the number of clusters."""

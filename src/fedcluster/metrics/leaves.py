@@ -192,7 +192,7 @@ class Leaves:
         """
         scale = unit[numeric]
         values, vectors = np.linalg.eigh(self.covariances / scale[:, None] / scale)
-        length = np.sqrt(2 / pi * np.maximum(values[:, -1:], 0.0))  # none without a column
+        length = np.sqrt(2 / pi * np.maximum(values[:, -1:], 0.0))  # no length without a column
         away = length * vectors[:, :, -1:].sum(axis=2) * scale
         kept = np.tile(self.covariances - away[:, :, None] * away[:, None], (2, 1, 1))
         means = np.tile(self.means, (2, 1))
@@ -240,7 +240,8 @@ class Leaves:
         values, vectors = np.linalg.eigh(scaled)
         variances = np.einsum("lii->li", scaled)
         if count == 1 and np.array_equal(scaled[0], np.diag(variances[0])):
-            values, vectors = variances, np.eye(p)[None]  # those alike are not sorted by rounding
+            # equal variances must not be ordered by rounding errors
+            values, vectors = variances, np.eye(p)[None]
         spreads, steps = np.zeros((count, d)), np.zeros((count, d, d))
         spreads[:, :p] = np.maximum(values, 0.0)
         shares = np.clip(self.means[:, other], 0.0, 1.0)

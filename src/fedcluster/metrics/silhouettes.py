@@ -57,9 +57,9 @@ from fedcluster.metrics.gaussians import mixture_round
 class ReferenceSize:
     """How many rows a reference for silhouettes by chance has."""
 
-    most_rows: int = 1024  # rows of a reference
-    most_values: int = 1 << 17  # its values
-    rows_each: int = 8  # its rows per cluster, at least
+    most_rows: int = 1024  # largest number of rows of a reference
+    most_values: int = 1 << 17  # largest number of its values
+    rows_each: int = 8  # smallest number of its rows per cluster
     most_columns: int = 512  # columns up to which there are references
 
 

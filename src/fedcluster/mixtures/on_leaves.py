@@ -190,7 +190,7 @@ def _log_det(matrices: Floats) -> Floats:
     """Return the logs of the determinants of covariances (n, p, p), (n,)."""
     try:
         roots = np.linalg.cholesky(matrices)
-    except np.linalg.LinAlgError:  # singular but for rounding
+    except np.linalg.LinAlgError:  # numerically singular
         return np.asarray(np.linalg.slogdet(matrices)[1])
     return np.asarray(2.0 * np.log(np.einsum("nii->ni", roots)).sum(axis=1))
 
@@ -373,7 +373,7 @@ class LeafRows:
         state = replace(state, inertia=np.nan)
         for _ in range(most):
             if not state.weights.any():
-                return state, None  # all components were too small
+                return state, None  # no component is large enough
             state = self.next(step, state, *(seen or self.posteriors(step, state)))
             seen = self.posteriors(step, state)
             if state.converged:
@@ -400,11 +400,11 @@ class LeafRows:
 class Search:
     """Search for likely mixtures among leaves."""
 
-    first = 30  # number of components up to which all are tried
-    most = 50  # number of components that are tried at most
-    patience = 6  # number of components that are tried beyond the likeliest
-    brief = 5  # iterations of every mixture
-    long = 20  # iterations of likely ones
+    first = 30  # every number of components up to this is tried
+    most = 50  # largest number of components that is tried
+    patience = 6  # numbers of components that are tried beyond the best one before the search stops
+    brief = 5  # iterations for every mixture
+    long = 20  # further iterations for likely mixtures
     most_promising = 24
     """Mixtures that are continued, apart from the neighbours of the likeliest of each kind."""
     # Smallest number of rows and of leaves per component; of so few leaves, each may be one: where
@@ -418,7 +418,7 @@ class Search:
         self.parts, self.rows, self.table = rows.parts(), rows.finer(), rows.table
         wide = self.table.n_numbers > self.wide_full
         fewer = [kind for kind in kinds if not (wide and kind[0] == "full")]
-        self.kinds = fewer or list(kinds)  # a shape that is asked for is tried all the same
+        self.kinds = fewer or list(kinds)  # if no shape is left, try those that were asked for
 
     def likely(self) -> list[OnLeaves]:
         """Return the continued mixtures of each kind, likeliest first."""
@@ -428,7 +428,8 @@ class Search:
         starts = [agglomerated(self.parts, each, most) for each in ("likelihood", "ward")]
         found: list[OnLeaves] = []
         best, at = -np.inf, 1
-        first = self.first if self.table.rows_each == 1 else self.most  # groups gain less by each
+        # groups of rows gain less from each further component
+        first = self.first if self.table.rows_each == 1 else self.most
         for k in range(1, most + 1):
             alike = {start[k].tobytes(): np.tile(start[k], 2) for start in starts}
             each = [self._best(kind, k, list(alike.values())) for kind in self.kinds]
@@ -497,8 +498,8 @@ class Growth:
 
     goals: tuple[int, ...] = (8, 64, 256)
     """Number of leaves in successive rounds, without limits of the sites."""
-    limited: tuple[int, ...] = (8, 24, 64, 192)  # the same, with them
-    least: float = 5.0  # rows in a leaf, at least
+    limited: tuple[int, ...] = (8, 24, 64, 192)  # the same with limits in force
+    least: float = 5.0  # smallest number of rows in a leaf
     kept: float = 0.9
     """Smallest share of the weight of larger leaves that smaller ones must have in their place:
     limits of the sites hold back those of few rows at a site."""

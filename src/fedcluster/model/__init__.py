@@ -16,4 +16,4 @@ __all__ = ["Model"]
 
 __getattr__ = names_from(
     __name__, {"Model": "file", "Run": "run", "Stability stability_table": "stability"}
-)  # plans use parts of it without a file
+)  # imports without the model file, for plans

@@ -239,5 +239,5 @@ def _assigned_rows(content: Mapping[str, Any], steps: wire.Steps) -> AssignedRow
     before = Preprocessor.from_plain(content) if "columns" in content else None
     shown = Preprocessor.from_plain(content["told"]) if "told" in content else None
     transform = AssignedRows(before, task, shown)
-    Assignment(task.state, task.step)  # refuses a state that no row could be assigned to
+    Assignment(task.state, task.step)  # raises if no row could be assigned to the state
     return transform

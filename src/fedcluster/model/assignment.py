@@ -267,7 +267,8 @@ class RowForm:
         parts = by_site(X if named is None else named, read_path=file_reader(roles))
         read = [read_table(part.table, roles, part.owner, self.reader) for part in parts]
         rows = [self._of_part(data, part) for data, part in zip(read, parts, strict=True)]
-        if self.preprocessor is not None and not isinstance(X, Data):  # who gives Data looks itself
+        # `Data` was checked by its owner
+        if self.preprocessor is not None and not isinstance(X, Data):
             where = [part.name if part.where else OWNER for part in parts]
             _warn_of_unknown(self.preprocessor, dict(zip(where, read, strict=True)))
         return np.concatenate(rows) if len(rows) > 1 else rows[0]

@@ -46,7 +46,7 @@ def read(path: Path) -> dict[str, Any]:
         raise InputError(f"{path} does not exist; fedcluster fit writes a model.json") from error
     except OSError as error:
         raise InputError(f"{path} cannot be read: {reason(error)}") from error
-    except (ValueError, RecursionError) as error:  # neither UTF-8 nor JSON, or NaN in it
+    except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or with NaN
         raise InputError(
             f"{path} is damaged or no model: {error}; give the model.json of a fit, or fit again"
         ) from error
@@ -192,7 +192,7 @@ def checked(
             SiteInfo(site["name"], tuple(map(Limit.from_plain, site["limits"])))
             for site in held.sites
         )
-    except PolicyError as error:  # of a preparation that is not known here
+    except PolicyError as error:  # the preparation is unknown to this version
         raise InputError(f"{path}: {error.args[0]}") from error
     except ValueError as error:
         raise InputError(f"{path} is damaged: {error}; fit again") from error

@@ -287,7 +287,8 @@ def _difference(groups: Sequence[tuple[float, float, float]], j: int) -> float:
     if not weight > 0 or not others or weight + n <= 2:
         return math.nan
     first = others[0][1]
-    rest = first + sum(w * (m - first) for w, m, _ in others) / n  # one of them keeps its own bits
+    # as differences from the first, so that a single part keeps its exact value
+    rest = first + sum(w * (m - first) for w, m, _ in others) / n
     squares = sum(w * (s * s + (m - rest) ** 2) for w, m, s in others) + weight * spread * spread
     return _ratio(mean - rest, math.sqrt(squares / (weight + n - 2)))
 

@@ -170,7 +170,8 @@ class Run:
             return None
         clusters = [cluster["sites"] for cluster in self.own_profiles["clusters"]]
         names = [site["name"] for site in self.sites]
-        if any(site.get("secure") for site in self.sites):  # all together only
+        # with secure sums, only totals are known
+        if any(site.get("secure") for site in self.sites):
             return None
         return np.array([[each.get(name, 0.0) for each in clusters] for name in names])
 
@@ -288,7 +289,7 @@ def read_run(folder: Path) -> Run:
 
 def outcome_of(folder: Path) -> dict[str, Any]:
     """Return how a run ended and where its files are; nothing if it has not ended."""
-    if not (folder / "job.json").is_file():  # a folder that a job wrote
+    if not (folder / "job.json").is_file():  # folders without job.json were not written by a job
         return {"done": True, "out": "."}
     path = folder / "outcome.json"
     if not path.is_file():
@@ -337,7 +338,8 @@ def finite(x: Any) -> float:
 
 def _standard(model: Mapping[str, Any]) -> bool:
     scaled = "preprocessing" in model and _prepare(model).get("scale") == "standard"
-    return scaled and not model["preprocessing"].get("unit")  # rows of length 1 spread otherwise
+    # the spread of rows scaled to unit length means something else
+    return scaled and not model["preprocessing"].get("unit")
 
 
 def _prepare(model: Mapping[str, Any]) -> Mapping[str, Any]:

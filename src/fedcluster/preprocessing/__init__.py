@@ -29,7 +29,7 @@ __all__ = [
     "Preprocessor",
 ]
 
-__getattr__ = names_from(  # rows that are not prepared need little of it
+__getattr__ = names_from(  # lazy: rows without preparation need little of this package
     __name__,
     {
         "agree odd_sites": "agreement",

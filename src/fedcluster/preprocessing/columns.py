@@ -204,7 +204,8 @@ class Category:
             return scaled
         number, missing = self._numbers(data, j)
         lacking = missing & (number < 0)
-        number[number < 0] = len(self.levels)  # the column of other texts, if there is one
+        # unknown texts go to the last column, if there is one for them
+        number[number < 0] = len(self.levels)
         columns = number[:, None] if self.coded else number[:, None] == np.arange(len(self.names))
         prepared: Floats = columns.astype(np.float64)
         if not self.coded:
@@ -331,7 +332,8 @@ def column_from_plain(content: Mapping[str, Any]) -> AnyColumn:
         return Category(**given | {"levels": tuple(levels)})
     if (date := given.get("date")) is not None and checked_how(date) != date:
         raise ValueError("a date becomes a number in a way that is not known")
-    bounds, given["step"] = given["bounds"], float(given.get("step", 0.0))  # earlier: no step
+    # earlier versions wrote no step
+    bounds, given["step"] = given["bounds"], float(given.get("step", 0.0))
     for key in ("shift", *(["fill"] if given["fill"] is not None else [])):
         given[key] = float(given[key])
     if bounds is not None:

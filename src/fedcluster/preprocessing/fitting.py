@@ -406,11 +406,11 @@ def _scale(
         standard_mean = prepare.missing == "mean" and prepare.scale == "standard"
         if not is_missing or ignored:
             plan = look.moments.precise()
-        elif standard_mean:  # the mean stays what it was
+        elif standard_mean:  # filling in the mean does not change the mean
             plan = ColumnMoments.about(look.moments.mean)
         else:
             plan = ColumnMoments.unknown()
-        # a row is dropped for what any column lacks; else the numbers are all that is needed
+        # rows are dropped for any missing value; otherwise only numeric columns matter
         all_of_it = is_missing and prepare.missing == "drop"
         asked = filled if all_of_it else replace(filled, columns=numbers)
         asked = asked.keeping() if ignored else asked

@@ -40,7 +40,7 @@ from fedcluster.errors import HeldBackError, InputError
 from fedcluster.metrics.moments import Means, Squares
 from fedcluster.preprocessing.transform import Principal as Principal
 
-if TYPE_CHECKING:  # to load a model takes no compiler, which engines load
+if TYPE_CHECKING:  # only for types: engines import numba, which loading a model must not
     from fedcluster.rounds import Plan
 
 
@@ -49,7 +49,7 @@ class PrincipalEffort:
     """How long principal components of many columns are sought."""
 
     oversampling: int = 10  # columns of the basis in addition to the components
-    most_rounds: int = 40  # rounds; directions that rows spread in alike settle late
+    most_rounds: int = 40  # directions with nearly equal variances converge slowly
     settled: float = 1e-10
     """Relative change of the spectrum in a round up to which it counts as exact."""
 
@@ -405,7 +405,7 @@ def quantiles(
     columns, rank = searched[:, 0].astype(int), searched[:, 1]
     weight = weights[columns]
     share = np.clip((rank + 0.5) / np.maximum(weight, 1.0), 1e-12, 1 - 1e-12)
-    reach = 1.001 * np.sqrt(variance)[columns]  # by Cantelli
+    reach = 1.001 * np.sqrt(variance)[columns]  # Cantelli's inequality
     low = mean[columns] - reach * np.sqrt((1 - share) / share)
     high = mean[columns] + reach * np.sqrt(share / (1 - share))
     low, high = yield from _search(columns, rank, low, high, weight, small, resolution)
@@ -428,7 +428,8 @@ def _search(
     The value of a rank is the smallest one such that the weight at and below it exceeds the rank.
     ``below`` is the weight at and below ``low``, ``inside`` that in the interval.
     """
-    rounding = 4 * np.spacing(np.maximum(abs(low), abs(high)))  # narrower than that it cannot get
+    # the interval cannot become narrower than the spacing of doubles
+    rounding = 4 * np.spacing(np.maximum(abs(low), abs(high)))
     width = np.maximum(resolution * (high - low), rounding)
     below, inside, ends = np.zeros(len(rank)), weight, np.array([np.inf])
     open_ = np.arange(len(rank))
@@ -436,11 +437,11 @@ def _search(
         n_cells = np.clip(inside[open_] // max(small, 1.0), 2, MOST_CELLS).astype(int)
         cuts = [np.linspace(low[i], high[i], n + 1) for i, n in zip(open_, n_cells, strict=True)]
         question = histogram_task(columns[open_], [np.r_[-ends, cut, ends] for cut in cuts])
-        ends = ends[:0]  # only the first cells reach to the ends of the line
+        ends = ends[:0]  # only in the first round do the outer cells extend to infinity
         [answers] = yield [question]
         counted = answers.total().weights.reshape(len(open_), -1)
         upto = below[open_, None] + np.cumsum(counted, axis=1)
-        # where limits hide the cell that holds the rank, the search ends
+        # if limits hide the cell of the rank, the search ends
         reached = upto > rank[open_, None]
         rows = np.flatnonzero(reached.any(axis=1))
         cell, open_ = reached[rows].argmax(axis=1), open_[rows]

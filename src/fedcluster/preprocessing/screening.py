@@ -223,7 +223,8 @@ def _constant_alone(
     if not others or min(len(each.values) for each in others) <= at.few_values:
         return
     own = samples[site]
-    if own.n >= at.enough and len(own.values) == 1 and own.values[0]:  # zeros are counts of nothing
+    # a column of zeros is usually a count of what never occurred
+    if own.n >= at.enough and len(own.values) == 1 and own.values[0]:
         value = _number(float(own.values[0]))
         yield (
             f"column {name!r} is {value} in all rows of {site}, and varies elsewhere; if it was "
@@ -261,7 +262,8 @@ def _is_sentinel(
     if count < 3 or share < at.sentinel_share:
         return False
     if value == 0:
-        near = float(np.median(np.diff(rest.values[: at.few_values])))  # of neighbouring values
+        # the usual distance of neighbouring values
+        near = float(np.median(np.diff(rest.values[: at.few_values])))
         is_apart = rest.low > max(at.zero_gap * size, at.next_gap * near)
         return len(rest.values) > at.few_values and is_apart
     if _is_sign(value):
@@ -313,7 +315,7 @@ def _is_off(odd: np.ndarray, rest: np.ndarray, sample: NumberSample, at: ScreenT
         off = np.log10(max(odd[0] / high, low / odd[-1]))
         if not (digits > 0 and off >= max(at.factor, at.spread * digits)):
             return False
-        near = np.diff(rest[: at.few_values]).mean()  # amounts may have any smallest value
+        near = np.diff(rest[: at.few_values]).mean()  # amounts may start at any value
         return bool(odd[0] > high or low > at.low_gap * near)
     if not max(odd[0] - high, low - odd[-1]) > at.far * (high - low):
         return False
@@ -503,7 +505,7 @@ def _random_keys(names: Sequence[str], X: Floats, at: FeatureThresholds) -> Iter
         middle = (n - 1) / 2
         products = np.abs((ranks[:, j] - middle) @ (ranks - middle))
         products[j] = 0.0
-        alike = 12 * products.max() / n**3  # of ranks (Spearman)
+        alike = 12 * products.max() / n**3  # Spearman's rank correlation
         if alike / 2 * np.sqrt(n) < at.uniform:
             yield (
                 f"column {name!r} holds whole numbers, all different and as if drawn at random: "

@@ -403,7 +403,7 @@ class Preprocessor:
             for place, (column, j) in zip(places, columns, strict=False)
             if isinstance(column, Category) and column.coded
         }
-        if self.unit:  # the scatter of directions is none of columns
+        if self.unit:  # the scatter of unit vectors says nothing about the columns
             return replace(data.grouped, shares=shares, scatter={})
         within = np.concatenate([column.within(data, j) for column, j in columns])
         if self.principal is not None and not isinstance(self.principal, Principal):
@@ -542,7 +542,8 @@ class Preprocessor:
 
         The bits are those of preparing one column after the other.
         """
-        from fedcluster.kernels.rows import scale_rows  # to load a model takes no compiler
+        # lazy: loading a model must not import numba
+        from fedcluster.kernels.rows import scale_rows
 
         columns, everything = self.numeric, (-np.inf, np.inf)
         bounds = [everything if c.bounds is None else c.bounds for c in columns]
@@ -565,7 +566,7 @@ class Preprocessor:
                 f"there is no column {', '.join(map(repr, lacking))}; there are {', '.join(place)}"
             )
         columns = [(column, place[column.name]) for column in self.columns]
-        for column, j in columns:  # numbers are levels, too
+        for column, j in columns:  # numbers can be levels as well
             if isinstance(column, NumericColumn) or told[j].kind in HELD:
                 kind_refused(data, j)
         return columns
@@ -625,7 +626,8 @@ def to_unit_length(X: Rows, block_values: int = Preprocessor.block_values) -> ND
         rows = X[start : start + size].astype(np.float64)
         largest = np.abs(rows).max(axis=1, initial=0.0, keepdims=True)
         zero[start : start + size] = largest[:, 0] == 0
-        rows /= np.where(largest == 0, 1.0, largest)  # squares of tiny or huge values are none
+        # divide first: squares of tiny or huge values under- or overflow
+        rows /= np.where(largest == 0, 1.0, largest)
         length = np.sqrt((rows**2).sum(axis=1, keepdims=True))
         X[start : start + size] = rows / np.where(length == 0, 1.0, length)
     return zero
@@ -635,10 +637,10 @@ def on_whole_rows(
     work: Callable[[Rows], NDArray[Any]], rows: Rows, otherwise: float
 ) -> NDArray[Any]:
     """Return the results of ``work`` for rows without NaN, and ``otherwise`` for others."""
-    if not np.isnan(rows.min(initial=0.0)):  # it is NaN where one value is
+    if not np.isnan(rows.min(initial=0.0)):  # the minimum is NaN if any value is
         return work(rows)
     whole = np.logical_not(np.isnan(rows).any(axis=1))
-    none = np.zeros((1, rows.shape[1]), rows.dtype)  # to see the shape of results
+    none = np.zeros((1, rows.shape[1]), rows.dtype)  # an empty table shows the shape of the results
     results = work(rows[whole]) if whole.any() else work(none)[:0]
     every: NDArray[Any] = np.full((len(rows), *results.shape[1:]), otherwise, results.dtype)
     every[whole] = results

@@ -397,7 +397,8 @@ def _seen(name: str, site: str, moments: Moments, at: UnitThresholds) -> OddColu
     here = mean, deviation = moments[site]
     others = [both for other, both in moments.items() if other != site]
     there = usual, spread = _usual(others)
-    least = at.rounding * max(deviation, spread, abs(mean - usual))  # of a column that is constant
+    # a constant column has the deviation 0
+    least = at.rounding * max(deviation, spread, abs(mean - usual))
     if min(deviation, spread) <= least or not _agree(others, here, at):
         return None
     apart = abs(mean - usual) / max(deviation, spread)

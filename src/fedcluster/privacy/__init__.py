@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Dominance", "Grouping", "Groups", "MinClusterSize", "MinRows"]
 
-__getattr__ = names_from(  # to load a model takes no compiler
+__getattr__ = names_from(  # lazy: loading a model must not import numba
     __name__,
     {
         "Budget PrivacySpent": "budget",

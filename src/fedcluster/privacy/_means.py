@@ -277,7 +277,7 @@ class _Decimals:
         self._largest = max(self._largest, float(np.abs(values).max(initial=0.0)))
         if not len(values):
             return
-        if self._digits is None:  # no number has its last digit before its first one
+        if self._digits is None:  # the last digit of a number cannot come before its first
             self._digits = -int(np.floor(np.log10(self._largest)))
         few = values[: self.sample]
         while self._fits and not (_have(few, self._digits) and _have(values, self._digits)):

@@ -24,7 +24,7 @@ from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-import scipy  # its parts wait until they are used, as commands are to start at once
+import scipy  # scipy loads its modules lazily, so that commands start fast
 
 from fedcluster.errors import InputError
 
@@ -56,7 +56,7 @@ class Budget:
     epsilon: float
     delta: float
     group_size: int = 1
-    tolerance = 1e-9  # relative, for rounding, by which a cost may exceed a budget in rho
+    tolerance = 1e-9  # relative excess of a cost over a budget in rho that is rounding
 
     def __post_init__(self) -> None:
         if not 0 < self.epsilon <= 100:
@@ -121,7 +121,8 @@ def epsilon_of(rho: float, delta: float) -> float:
     # Value of rho above which epsilon is too large to be useful.
     if rho > 1e3:
         return math.inf
-    spread = math.sqrt(2 * rho)  # of the loss; by a thousandth of it, epsilon is rounded up
+    # standard deviation of the privacy loss; epsilon is rounded up by a thousandth of it
+    spread = math.sqrt(2 * rho)
     loss = _distributions().from_gaussian_mechanism(
         1 / spread, value_discretization_interval=spread * 1e-3
     )
@@ -144,7 +145,8 @@ def _most_rho(epsilon: float, delta: float) -> float:
         return float(above + np.log1p(-np.exp(min(epsilon + below - above, -1e-12))))
 
     slack = math.log(1 / delta)
-    least = math.sqrt(2) * (math.sqrt(epsilon + slack) - math.sqrt(slack))  # by Bun and Steinke
+    # lower bound by Bun and Steinke
+    least = math.sqrt(2) * (math.sqrt(epsilon + slack) - math.sqrt(slack))
     mu = scipy.optimize.brentq(
         lambda mu: log_excess(mu) - math.log(delta), least, 10 * (least + delta)
     )
@@ -157,7 +159,8 @@ def _most_rho(epsilon: float, delta: float) -> float:
 def _distributions() -> Any:
     """Return dp-accounting's module of privacy loss distributions."""
     try:
-        from dp_accounting.pld import privacy_loss_distribution  # an extra, slow to import
+        # optional extra, and slow to import
+        from dp_accounting.pld import privacy_loss_distribution
     except ImportError as error:
         raise InputError(
             'privacy budgets need more packages: pip install "fedcluster[privacy]"'

@@ -74,7 +74,7 @@ def check_noise(task: Task, *, least_noise: float = 1e-3, most_noise: float = 1e
         raise InputError(f"{name} with noise cannot be asked of rows that are drawn anew")
     try:
         lines, _ = step.answer_shape(task.state, how.n_columns_out)
-    except Exception as error:  # of a state that lacks something
+    except Exception as error:  # the state lacks something that the step needs
         raise InputError(f"{name} cannot be asked about this state") from error
     if lines is None:
         raise InputError(f"{name} cannot be asked with noise: its lines depend on the rows")
@@ -135,7 +135,7 @@ def _noisy(exact: Floats, sensitivity: float, scale: float) -> Floats:
     The grid step is a power of two, about 2^-20 of the sensitivity. Rounding n numbers to it may
     raise the sensitivity by sqrt(n) steps; the noise is raised accordingly.
     """
-    if not scale:  # no number depends on a row
+    if not scale:  # sensitivity 0: no number depends on a row
         return np.zeros_like(exact)
     # Bits of a sensitivity on the grid of whole numbers, so that noise is far coarser than the
     # grid.
@@ -153,7 +153,7 @@ def _noisy(exact: Floats, sensitivity: float, scale: float) -> Floats:
 def _mechanism(scale: float) -> Any:
     """Return OpenDP's Gaussian mechanism on vectors of whole numbers."""
     try:
-        from opendp import domains, measurements, metrics, mod  # an extra, slow to import
+        from opendp import domains, measurements, metrics, mod  # optional extra, and slow to import
     except ImportError as error:
         raise InputError('noise needs more packages: pip install "fedcluster[privacy]"') from error
     mod.enable_features("contrib")
@@ -212,7 +212,7 @@ class Disclosure:
         filters = tuple(rules)
         try:
             return _shared(filters, groups)
-        except TypeError:  # one of its own that cannot be hashed
+        except TypeError:  # a user's own step may not be hashable
             return cls(filters, groups)
 
     @cached_property
@@ -315,7 +315,7 @@ def _shared(filters: tuple[Filter, ...], groups: Groups | None) -> Disclosure:
 
 def _least(rule: Filter) -> float:
     """Return the number of rows that a limit requires; infinite for other filters."""
-    if type(rule) is MinRows:  # one made from it may hold back more
+    if type(rule) is MinRows:  # exactly this class: a subclass may hold back more
         return rule.n
     return rule.p if type(rule) is MinClusterSize else np.inf
 

@@ -420,7 +420,8 @@ class Grouping:
         """Return whether each unit is in other groups of the folder, or was, (u,)."""
         assert self.file is not None
         found = np.zeros(len(units), np.bool_)
-        is_raised = bool(before.digest) and not len(before.units)  # the file is of a generation ago
+        # a new generation was begun: the file still holds the former one
+        is_raised = bool(before.digest) and not len(before.units)
         for path in [*others_of(self.file), *([self.file] if is_raised else [])]:
             known = known_rows(Partition.read(path), chunks, self.roles or {})
             found[units.of_rows[known]] = True

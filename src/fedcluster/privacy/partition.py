@@ -251,7 +251,7 @@ class Partition:
         if not units.are_persons or not len(self.units):
             return self
         kept, raw, width = self.persons, units.ids, units.persons.content.shape[1]
-        if kept.content.shape[1] != width:  # of other columns, as before one was added
+        if kept.content.shape[1] != width:  # the columns have changed since
             kept = Persons.unknown(self.units, width)
         own = kept.found(units.persons, places_of(self.units, raw), self.members >= 0)
         gone, ids = np.ones(len(self.units), bool), self.units.copy()
@@ -822,7 +822,7 @@ class UnitReader:
     def units(self) -> Units:
         """Return all units."""
         if self._key is None and not self._persons:
-            ids = np.broadcast_to(np.uint64(0), self._n)  # which takes no memory
+            ids = np.broadcast_to(np.uint64(0), self._n)  # broadcast_to takes no memory
             place, empty = np.broadcast_to(np.intp(0), self._n), np.empty((0, 0))
             contents, present = empty.astype(np.uint64), empty.astype(np.bool_)
             return Units(ids, contents, present, place, are_persons=False)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fit", "clustering", "evaluation", "mixture"]
 
-__getattr__ = names_from(  # the help of the command line needs parameters and nothing else
+__getattr__ = names_from(  # lazy: the help of the command line needs the parameters only
     __name__,
     {
         "Fit": "specifications",

@@ -358,7 +358,7 @@ def mixture(spec: Fit, preprocessor: RowTransform | None = None) -> Plan[Result]
         The preparation of the rows, which shows which columns are levels of texts.
     """
     step, means = algorithm_of(spec), State()
-    assert isinstance(step, GaussianMixture)  # or it was refused
+    assert isinstance(step, GaussianMixture)  # guaranteed by the checks before the fit
     history: tuple[Iteration, ...] = ()
     many = from_leaves(spec) and not spec.noise and sum(spec.site_rows) >= ROWS_FOR_LEAVES
     if from_leaves(spec):
@@ -390,7 +390,7 @@ def _best(
         runs = yield from race(finer, begun, keep=SOON, rank=rank, **how)
     else:
         runs = yield from race(step, begun, keep=KEEP, **how)
-    return runs[0]  # the best, also where all settled before one was chosen
+    return runs[0]  # the best run, also if all converged before the race ended
 
 
 def _starts(spec: Fit) -> Plan[tuple[list[State], tuple[Iteration, ...], State]]:
@@ -452,7 +452,8 @@ def _described(
     told = yield from ColumnMoments.unknown()
     texts = text_columns(preprocessor, len(told.mean))
     step = replace(step, levels=bool(texts.any()))
-    if step.covariance_type == "spherical" and not texts.all():  # numbers have one unit
+    # spherical covariances need the same unit in all numeric columns
+    if step.covariance_type == "spherical" and not texts.all():
         told = replace(told, variance=np.full(len(texts), told.variance[texts == 0].mean()))
     table, center = Table.by_column(texts, told, preprocessor), State.at(told.mean[None])
     least = min(ROWS_EACH * table.n / max(sum(spec.site_rows), 1.0), ROWS_EACH)

@@ -57,7 +57,7 @@ class _Runner:
     ahead: tuple[State, ...] = ()
     hope = 3
     """Number of its last gains by which a run may be behind the best one before it has no hope."""
-    factors = (2.0, 4.0)  # factors that extend the moves of a long run, too
+    factors = (2.0, 4.0)  # larger steps that are also tried in a long run
 
     @property
     def cycles(self) -> bool:
@@ -204,7 +204,7 @@ def best_of(results: Sequence[Result], metric: Metric, seed: int) -> Plan[Result
     tasks = [Task(metric, told(metric, result.state), seed) for result in results]
     try:
         answers = yield tasks
-    except EarlyStop:  # that there shall be no more rounds is no reason to end without this one
+    except EarlyStop:  # a request to stop ends the search after this round
         answers = yield tasks
     scores = [
         metric.score(task.state, answer.total())

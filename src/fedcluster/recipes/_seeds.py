@@ -43,14 +43,14 @@ ROUNDED = 1e-9
 class SeedEffort:
     """How long the best clusters of means are sought."""
 
-    population: int = 12  # fits that are kept and crossed, at least
+    population: int = 12  # smallest number of fits that are kept and crossed
     restarts: int = 40  # runs of k-means++
-    children: int = 160  # children, at most
+    children: int = 160  # largest number of children
     patience: int = 40  # successive children without gain that end the search
     longer: int = 2  # factor by which the best of a larger population are searched longer
     fuzzy_restarts: int = 60
     """Runs of fuzzy c-means from k-means++, apart from those from the best k-means."""
-    fuzzy_iterations: int = 60  # iterations of each
+    fuzzy_iterations: int = 60  # iterations of each fuzzy run
     most_means: int = 4096  # means in total that are searched as they are
     means_per_cluster: int = 64  # the same, per cluster
     merged: int = 2048  # means in total into which more are merged first
@@ -63,7 +63,7 @@ class SeedEffort:
     few: int = 4
     """Restarts and children if there is no time for all and Ward's method is ahead of so many
     restarts, or one of them finds the same."""
-    ahead: float = 0.01  # relative inertia by which it must be ahead
+    ahead: float = 0.01  # relative gain in inertia that it must have
 
 
 SEED_EFFORT = SeedEffort()
@@ -157,7 +157,8 @@ def best_seeds(
 def _near(fits: Sequence[LloydFit], behind: float) -> list[LloydFit]:
     """Return the fits whose inertia exceeds that of the first, the least, by at most a share."""
     least = fits[0].inertia
-    return [fit for fit in fits if not fit.inertia - least > behind * least]  # inf * 0 is NaN
+    # inf * 0 is NaN, which must not remove a fit
+    return [fit for fit in fits if not fit.inertia - least > behind * least]
 
 
 def _coarse(state: State, most: int, rng: Generator) -> State:

@@ -107,7 +107,7 @@ def replicate(job: Fit, seed: int) -> Plan[Result]:
     if len(means.centers) < job.n_clusters:
         return (yield from clustering(replace(spec, means=means)))
     algorithm = algorithm_of(spec)
-    if isinstance(algorithm, TrimmedLloyd):  # k-means would start at outliers
+    if isinstance(algorithm, TrimmedLloyd):  # k-means++ would choose outliers as starts
         [start] = trimmed_seeds(means, job.n_clusters, algorithm.trim, 1, rng)
     else:
         start = State.at(kmeans(means.centers, job.n_clusters, means.weights, rng=rng).centers)

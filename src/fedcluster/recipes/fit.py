@@ -125,7 +125,8 @@ class Sampled:
 
 def keeps_sums(algorithm: Algorithm) -> bool:
     """Return whether a site that is not asked can be replaced by its last sums."""
-    about_means = is_step(algorithm, "GaussianMixture")  # of the round: sums of two do not mix
+    # for the whole round, as its two kinds of sums cannot be added
+    about_means = is_step(algorithm, "GaussianMixture")
     return algorithm.client_additive and algorithm.server_additive and not about_means
 
 
@@ -301,7 +302,7 @@ def clustering(spec: Fit) -> Plan[Result]:
         only = yield from iterate(algorithm, start, seed=spec.seed, max_rounds=spec.max_iter)
         results = [only]
     best = yield from everyone(best_of(results, algorithm.objective(), spec.seed))
-    Assignment(best.state, algorithm)  # refuses clusters that no row could be assigned to
+    Assignment(best.state, algorithm)  # raises if no row could be assigned to the clusters
     state = best.state if start else canonical(best.state, algorithm)
     return replace(best, state=state, algorithm=algorithm)
 
@@ -460,7 +461,7 @@ def description_step(spec: Fit) -> Description | None:
         return _tree(spec, FINE_LEAVES, MOST_FINE)
     if init not in ("auto", "summaries"):
         return None
-    if spec.grouped:  # a group is a mean of rows already
+    if spec.grouped:  # not for groups, which are means of rows already
         most, smallest = max(FEWEST_MEANS * spec.n_clusters, GROUPS), spec.smallest
         return SiteSummaries(most, smallest, 2 * smallest if smallest > 1 else 1)
     fewer = 2 if max(spec.site_rows, default=0) >= LARGE_SITE else 1

@@ -359,7 +359,7 @@ def _counted(frame: _Frame, releases: Releases, fit: Fit) -> Plan[tuple[Floats, 
     """Plan the middles (cells, q) of small cells, with the noisy counts of occupied ones."""
     box, q, ends = frame.box, len(frame.axes), REACH * np.sqrt(frame.variances)
     low, high = -ends, ends
-    if q == len(box.mean):  # the axes are the columns
+    if q == len(box.mean):  # without a projection, the axes are the columns
         low, high = np.maximum(low, -1.0 - box.mean), np.minimum(high, 1.0 - box.mean)
     noise = releases.scale("cells")
     bins = _bins(high - low, n_grid_cells(box.n_rows, noise, q, fit.n_clusters))
@@ -542,7 +542,7 @@ def box_of(fit: PrivateFit, columns: Sequence[str]) -> Preprocessor:
         If a column has no bounds, or there are bounds without a column.
     """
     given = fit.bounds
-    assert given is not None  # or the fit was refused
+    assert given is not None  # guaranteed by the checks before the fit
     if not isinstance(given, Mapping):
         low, high = (np.broadcast_to(np.asarray(side, float), len(columns)) for side in given)
         return Preprocessor.in_box(columns, low.tolist(), high.tolist())

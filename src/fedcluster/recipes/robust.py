@@ -158,7 +158,7 @@ def influences(
             if task.step == result.algorithm and len(answers.by_site) in SITES:
                 state = _made(task, answers.summaries, seed)
                 if state is not None and _is_same(state, result.state):
-                    told = dict(answers.by_site)  # each once, also where they were joined
+                    told = dict(answers.by_site)  # a lazy mapping: compute each answer once
                     spread, others = _spread(task, told, state), _others(task, told)
                     each = [
                         _of(site, task, told, others(site), state, spread, seed) for site in told
@@ -224,7 +224,8 @@ def _of(
     without = _made(task, others, seed)
     lines = [np.asarray(answer.weights) for answer in others]
     k, d = state.centers.shape
-    by_cluster = task.step.answer_shape(task.state, d)[0] == k  # else lines are a site's own
+    # otherwise each site has its own lines
+    by_cluster = task.step.answer_shape(task.state, d)[0] == k
     held = np.sum(lines, axis=0) > 0 if by_cluster else np.ones(k, bool)
     rows = {site: float(answer.weights.sum()) for site, answer in told.items()}
     share, alone = rows[name] / (sum(rows.values()) or 1.0), int(np.sum(~held))
@@ -622,7 +623,7 @@ def _columns(rule: Robust, _task: Task, names: Sequence[str], given: Sequence[Su
         if len(held) > 2 * rule.faults:
             w = weights[held, j]
             value, mean = sums[held, j, q] / w, 0.0
-            if q:  # the first number, combined before this one, is the same for each site
+            if q:  # the combination of the first number is the same for every site
                 mean = float(told[held[0], j, 0] / w[0])
                 value = value - mean * (2 * sums[held, j, 0] / w - mean)
             out = apart(value[:, None], w, 0.0, rule.faults)

@@ -69,7 +69,7 @@ def evaluation(
     (2, {'north': 22, 'south': 22})
     """
     own = [Task(metric, told(metric, state), seed) for metric in metrics]
-    state = replace(state, memory={})  # what an algorithm remembers is no index's business
+    state = replace(state, memory={})  # indices must not depend on the memory of an algorithm
     given = Given(m, None if classes is None else tuple(classes), complete)
     steps = _questions(given)
     tasks: dict[Measurement, Task] = {}

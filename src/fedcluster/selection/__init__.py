@@ -13,4 +13,5 @@ if TYPE_CHECKING:
 
 __all__ = ["INDICES", "Rule", "Selection"]
 
-__getattr__ = names_from(__name__, {"INDICES Selection": "verdict"})  # a stated k needs neither
+# lazy: a fit with a stated k needs neither
+__getattr__ = names_from(__name__, {"INDICES Selection": "verdict"})

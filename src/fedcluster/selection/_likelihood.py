@@ -57,10 +57,10 @@ class Merging:
     merged: float = 0.05  # overlap from which on components are one cluster
     merged_normal: float = 0.25  # the same, for normal ones with one covariance
     linked: float = 0.025  # overlap of single components from which on groups are one cluster
-    dip: float = 0.15  # if so, relative density in the valley between them
+    dip: float = 0.15  # for linked components, relative density in the valley between them
     touching: float = 0.01
     """As `linked`, if the density hardly falls between them, as from a cloud to its tail."""
-    flat: float = 0.9  # if so, as `dip`
+    flat: float = 0.9  # `dip` for components with one covariance
     otherwise: tuple[tuple[float, float], ...] = (
         (0.03, 0.025),
         (0.08, 0.025),

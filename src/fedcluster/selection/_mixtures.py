@@ -89,7 +89,7 @@ def _fullest(missing: Floats, effort: Effort) -> int:
     >>> _fullest(np.array([0.1, 0.1]), effort), _fullest(np.array([0.6, 0.6]), effort)
     (2, 1)
     """
-    chance = np.ones(1)  # of as many numbers as its place, columns lacking independently
+    chance = np.ones(1)  # chance[i]: i numbers are present, if columns are missing independently
     for share in missing:
         chance = np.convolve(chance, [share, 1 - share])
     at_least = np.cumsum(chance[::-1])[::-1]
@@ -162,12 +162,12 @@ def _fitted(
     fourth = float(total.sums[:k, k].sum() / max(float(total.weights[:k].sum()), 1e-300))
     shared = total.sums[:k, :k]
     unseen = np.zeros(k, dtype=bool)
-    if present:  # of the fullest rows alone: as if they were all
+    if present:  # computed from the most complete rows only
         shared = shared * (total.weights[:k] / np.maximum(total.sums[:k, -1], 1e-300))[:, None]
         shared = (shared + shared.T) / 2
         unseen = total.sums[:k, -1] < 1.0
         least = 1.001 * MERGING.linked * np.minimum(total.weights[:k, None], total.weights[:k])
-        shared = np.where(unseen[:, None] | unseen, least, shared)  # only a valley parts them
+        shared = np.where(unseen[:, None] | unseen, least, shared)  # a valley alone separates them
     likelihood = last.score(state, total)
     fitted = _mixture(found, state, total.weights, shared, fourth, likelihood, table, effort)
     return replace(fitted, unseen=int((unseen & (state.weights > 0)).sum()))

@@ -135,7 +135,7 @@ def judged_plan(
     for i, (_, own) in zip(draws, again, strict=True):
         best = likely_mixtures(own, ks, kinds, effort)[0][: effort.replicated]
         plans.append(_drawn(confirmed_plan(own, best, i, effort), i))
-    is_tried = spec.model == "auto" and spec.wish is None  # not of rows with gaps
+    is_tried = spec.model == "auto" and spec.wish is None  # not for rows with missing values
     tried = sorted(set(counts) & set(ks)) if is_tried else []
     plans += [_by_means(rows, k, spec.seed, effort) for k in tried]
     mixtures, *found = yield from everyone(gather(plans))
@@ -199,7 +199,7 @@ def _drawn(plan: Plan[T], seed: int) -> Plan[T]:
         told = yield tasks
         answers = [
             Answers(_halves(a.by_site), a.missing, a.enough, a.summed, a.early) for a in told
-        ]  # not those of an engine that has added them up
+        ]  # unless the engine has added up the answers
 
 
 def _halves(answers: Mapping[str, Summary]) -> dict[str, Summary]:
@@ -222,7 +222,7 @@ def gaps_of(judgement: Judgement, table: Table) -> tuple[Labels, Floats] | None:
     every = np.ones((len(cluster), len(cluster)), dtype=bool)
     kind: Any = (best.covariance_type, best.noise is not None)
     peaks, ridges = landscape(kind, best.state, best.weights, every, table)
-    parts = by_weight(best.weights, best.state.centers)  # as in the result
+    parts = by_weight(best.weights, best.state.centers)  # the order of clusters in the result
     peaks, ridges = peaks[parts], ridges[np.ix_(parts, parts)]
     tops = np.full(k, -np.inf)
     np.maximum.at(tops, cluster, peaks)
@@ -630,8 +630,9 @@ class _Clock:
     """Number of rounds, after the first one, that the largest k took; infinite until it is done."""
 
     leader: float = inf
-    most_rounds = 1.5  # of a sweep, relative to those of a clustering with the largest k
-    few_rounds = 12  # that a sweep may always take
+    # largest number of rounds of a sweep, relative to a clustering with the largest k
+    most_rounds = 1.5
+    few_rounds = 12  # number of rounds that a sweep may always take
     afterwards = 3  # rounds that follow a race: one for its inertia, and two for the indices
 
 

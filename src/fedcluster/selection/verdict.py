@@ -174,7 +174,7 @@ def _elbow(ks: Floats, loss: Floats) -> int:
         return int(loss.argmin())
     line = loss[0] + (loss[-1] - loss[0]) * (ks - ks[0]) / (ks[-1] - ks[0])
     below = line - loss
-    below[[0, -1]] = 0.0  # but for rounding
+    below[[0, -1]] = 0.0  # 0 up to rounding
     return int(below.argmax())
 
 
@@ -285,7 +285,7 @@ def _draw(selection: Selection, path: Path) -> None:
     ImportError
         Without matplotlib.
     """
-    from matplotlib.figure import Figure  # an extra
+    from matplotlib.figure import Figure  # optional extra
 
     shown = dict.fromkeys([*JUDGES, "davies-bouldin", selection.rule.split(",")[0], "inertia"])
     indices = [index for index in shown if index in selection.says]

@@ -312,7 +312,7 @@ def clipped_products(coordinator: Coordinator) -> Floats:
             rest = (public.column(i) for i in range(d) if i != j)
             return _covariance(Preprocessor((clipped, *rest)))
 
-        def read(answer: Summary) -> Floats:  # the rows above, as a negative number below
+        def read(answer: Summary) -> Floats:  # rows above the threshold come as a negative number
             return -np.append(answer.sums[0, 1:], answer.sums[0, 0])
 
         ask = below_of(coordinator, task, read)

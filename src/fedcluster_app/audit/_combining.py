@@ -73,7 +73,7 @@ def run_of(coordinator: Coordinator) -> list[tuple[Task, Summary]]:
         run_plan(with_preprocessing(plan_of(SelectK(k_max=CLUSTERS), sites), how), recorder)
         state = State(fit.value.state.centers, fit.value.state.weights)
         run_plan(with_preprocessing(evaluation(state), how), recorder)
-    except (SiteError, InputError):  # which is what a plan says of sites under a budget
+    except (SiteError, InputError):  # plans raise these for sites with a privacy budget
         coordinator.refused += 1
     return recorder.kept
 
@@ -159,7 +159,7 @@ def solved(behind: Floats, sums: Floats) -> tuple[NDArray[np.intp], Floats]:
     takes_part = np.ones(len(behind), bool)
     while (
         takes_part.any()
-    ):  # no combination that is one row has a sum with two that are in no other
+    ):  # a combination of one row cannot contain two rows that no other sum contains
         alone = behind[takes_part].sum(axis=0) == 1
         stays = takes_part & (behind[:, alone].sum(axis=1) < 2)
         if (stays == takes_part).all():
@@ -315,7 +315,7 @@ def _secure_totals(
     """Return the secure sums over cohorts of sites, as far as the sites answer."""
     try:
         from fedcluster_app.secure import engine, site
-    except ImportError:  # without the extra that brings secure sums, there are none to attack
+    except ImportError:  # secure sums need an extra, which may be missing
         return []
     public, secure = play.public, site.SecureSite.strangers(list(sites))
     task = Task(Means(), State(), preprocessor=public.plain())
@@ -337,7 +337,8 @@ def _all_but_one_known(play: Play, total: Floats) -> Floats:
     values, groups = values_of(play.subject.rows, play.public)[:, :-1], play.groups
     there = np.array([(~np.isnan(values[rows])).sum(axis=0) for rows in groups])
     protection = play.subject.protection.groups
-    there[there < (1 if protection is None else protection.p)] = 0  # a mean of so few is not told
+    # means of fewer rows are never published
+    there[there < (1 if protection is None else protection.p)] = 0
     sums = np.array([np.nansum(values[rows], axis=0) for rows in groups])
     sizes = np.array([[len(rows)] for rows in groups])
     totals = sizes * np.where(there, sums / np.maximum(there, 1), play.public.middle)

@@ -86,7 +86,7 @@ def following(plays: Sequence[Play]) -> Floats:
             each[list(of_line)] = 1.0
         place, values = solved(behind, np.array([*lines.values()])[:, None])
         whose = np.array([who for who, _ in unknowns], dtype=np.int64)[place]
-        claims[whose[::-1], j] = values[::-1, 0]  # of several, the earliest value
+        claims[whose[::-1], j] = values[::-1, 0]  # reversed, so that the earliest value wins
     return claims
 
 
@@ -137,7 +137,7 @@ def _moved(plays: Sequence[Play], column: int) -> Floats:
     answers = [p.coordinator.ask_one(Moments(), how=public.plain()) for p in plays]
     values = [[*a.sums[0, places], a.weights[0]] for a in answers if a is not None]
     apart = np.diff(np.array(values).reshape(-1, 3), axis=0)
-    moved = apart[(abs(apart[:, 0]) > 1e-9) & (apart[:, 2] == 0)]  # else a group has left
+    moved = apart[(abs(apart[:, 0]) > 1e-9) & (apart[:, 2] == 0)]  # otherwise a group was removed
     claims = public.claims(len(moved))
     claims[:, column] = (moved[:, 1] / moved[:, 0] - moved[:, 0]) / 2
     return claims
@@ -322,7 +322,7 @@ def second_study(play: Play) -> Floats:
     if groups is None:
         return play.public.claims(0)
     widths = play.public.width / play.public.step
-    column = int(np.argmin(widths))  # of those that tell rows apart, half must be as they were
+    column = int(np.argmin(widths))  # sites recognise a row by half of its distinguishing columns
     moved = play.public.changed(rows, np.arange(len(rows)), column, float(play.public.step[column]))
     raised = groups.generation + 1
     studies = [
@@ -396,7 +396,7 @@ def rounded_counts(play: Play) -> int:
     try:
         with catch_warnings(action="ignore"):
             report = execute(job, LocalEngine(clients), columns=play.public.numbers)
-    except ValueError:  # there are too few rows for groups of ten, or a column has no value
+    except ValueError:  # too few rows for groups of ten, or an empty column
         play.coordinator.refused += 1
         return 0
     out.mkdir()

@@ -288,7 +288,7 @@ class Coordinator:
         answers = self._sent(tasks)
         if answers is None:
             self._runs += 1
-            self._sent(())  # what a site may be asked about is what it has told in the run
+            self._sent(())  # a site accepts only columns that it described in this run
             answers = self._sent(tasks)
         return answers
 
@@ -543,7 +543,7 @@ class Play:
         self, rows: Data, whose: Ids | None = None, protection: Protection | None = None
     ) -> Play | None:
         """Return the site with other rows and its groups kept, opened now; None if it refuses."""
-        _ = self.units  # of now: later versions change the site's file
+        _ = self.units  # computed now, as later versions change the site's file
         after = replace(self.subject, rows=rows, protection=protection or self.subject.protection)
         opened = Play(after, self.public, owners(rows) if whose is None else whose)
         try:

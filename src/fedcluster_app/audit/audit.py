@@ -345,7 +345,7 @@ def quality(data: Data, public: Public, protection: Protection, k: int, seed: in
     X = X[:, (np.median(X, axis=0) != X).mean(axis=0) > 0.05]
     X = (X - X.mean(axis=0)) / X.std(axis=0)
     rows, groups = Data(X, data.sample_weight, groups=data.groups), protection.groups
-    if groups is not None:  # of columns without names, none is sensitive
+    if groups is not None:  # columns without names cannot be marked as sensitive
         groups = replace(groups, sensitive=(), diversity=1)
     clients = (
         Client("north", rows, protection.filters, groups),
@@ -359,7 +359,8 @@ def quality(data: Data, public: Public, protection: Protection, k: int, seed: in
 
 
 def _inertia(client: Client, rows: Data, k: int, seed: int) -> float:
-    with catch_warnings(action="ignore", category=FewGroupsWarning):  # what groups cost is measured
+    # the cost of small groups is measured here, so no warning
+    with catch_warnings(action="ignore", category=FewGroupsWarning):
         fit = execute(fit_of(k, seed=seed), LocalEngine([client])).outcome.value
     squared = nearest(rows.X, fit.state.centers)[1]
     return float(squared.sum() if rows.sample_weight is None else squared @ rows.sample_weight)

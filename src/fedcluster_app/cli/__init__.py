@@ -15,7 +15,7 @@ from fedcluster_app.cli._screen import OneLine
 app = typer.Typer(
     name="fedcluster",
     cls=OneLine,
-    pretty_exceptions_enable=False,  # they would show rows
+    pretty_exceptions_enable=False,  # local variables in tracebacks would show rows
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

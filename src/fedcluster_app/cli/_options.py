@@ -443,7 +443,7 @@ def preparation(scaling: Scaling, columns: str | Sequence[str] | None) -> Any:
         return None
     try:
         return PreprocessingSpec(
-            scale=cast(Any, scaling.scale),  # checked there
+            scale=cast(Any, scaling.scale),  # the class checks the value
             missing=cast(Any, scaling.missing or "mean"),
             categories=cast(
                 Any, categories[0] if categories in (("auto",), ("none",)) else categories
@@ -507,7 +507,7 @@ def fit_asked(
         if prepared:
             from fedcluster.preprocessing import PreprocessingSpec
 
-            more["prepare"] = PreprocessingSpec()  # refused, whatever it says
+            more["prepare"] = PreprocessingSpec()  # any value leads to the refusal
     if fuzzy and "m" not in words:
         more["m"] = 2.0
     fit = fit_of(spelled=partial(_spelled, words, prepared), **words, **more)
@@ -538,7 +538,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     fields = {name: declared(kind) for name, kind in kinds.items()}
     keys = {f.name: key_of(kinds[name], f.name) for name, own in fields.items() for f in own}
     keys |= {name: tuple(PLAIN[name].split(".")) for name in signature.parameters if name in PLAIN}
-    is_fit = command.__name__ == "fit"  # of whose results a study file tells where they go
+    is_fit = command.__name__ == "fit"  # only fit writes where a study file says
     keys = {name: each for name, each in keys.items() if each and (is_fit or name != "out")}
     options = {
         each.name: each
@@ -704,7 +704,7 @@ def _option(declared: Field[Any]) -> inspect.Parameter:
     if declared.name == "algorithm":
         shown["autocompletion"] = algorithms
     if "choices" in metadata:
-        make: Any = StrEnum  # mypy takes the call for the definition of a class
+        make: Any = StrEnum  # mypy would treat the call as a class definition
         kind = make(declared.name, {name.upper(): name for name in metadata["choices"]})
         default = None if default is None else kind(default)
     return inspect.Parameter(

@@ -78,7 +78,7 @@ from fedcluster_app.tables.table_rows import has_partitions
 if TYPE_CHECKING:
     from fedcluster_app.site.file import SiteFile
 
-ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]{2,})://")  # C:// is a drive
+ADDRESS = re.compile(r"^(?:[^=/]+=)?([\w+]{2,})://")  # two letters at least: C:// is a drive
 AS_READ = re.compile(rf":({'|'.join((*FILE_OPTIONS, 'query'))})=")
 AS_THEY_ARE = ValueOptions()
 OneSource = FileSource | WarehouseSource
@@ -139,7 +139,8 @@ def read(
     if dates:
         roles = replace(roles, dates=dates)
         tables = _read(files, options, roles, doing)
-        dates = dict(roles.in_known_orders().dates)  # as rows that come later are read
+        # the order of dates applies to later rows as well
+        dates = dict(roles.in_known_orders().dates)
     names: dict[str, str] = {}
     screening = FitReport()
     summaries: dict[str, SourceSummary] = {}
@@ -362,7 +363,8 @@ def _own_groups(site: SiteFile, *, raw: bool) -> Callable[[Sequence[str], Any], 
 
 def _site_files(files: Sequence[str]) -> list[SiteFile]:
     """Read site files, and now the rows of databases that they name."""
-    from fedcluster_app.site.file import SiteFile  # rows of files need none of a site's machinery
+    # lazy: reading files does not need the site package
+    from fedcluster_app.site.file import SiteFile
 
     return [SiteFile.load(file).kept(_now) for file in files]
 
@@ -579,7 +581,8 @@ def _rows_of(
     for name in [site] if sites is None else sorted(set(sites.tolist())):
         place = None if sites is None else np.flatnonzero(sites == name)
         data = read.data if place is None else read.data.take(place)
-        is_fit = roles.raw and not (roles.numeric or roles.levels)  # and rows are not a model's
+        # only for a fit, where no model gives the columns
+        is_fit = roles.raw and not (roles.numeric or roles.levels)
         if is_fit and 0 < (n_empty := int((empty := data.empty).sum())) < len(data):
             some = "1 row is" if n_empty == 1 else f"{n_empty:,} rows are"
             said = f"site {name!r}: {some} left out for lack of any value, as row"

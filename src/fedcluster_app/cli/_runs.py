@@ -522,7 +522,7 @@ def on_model(
     tables = rows.tables
     job = replace(job, classes=_classes(tables.values()))
     report, records = _asked(job, rows, doing, min_cluster_size)
-    alone = replace(job, n_references=0, profile=False)  # of all rows together, once
+    alone = replace(job, n_references=0, profile=False)  # once for all rows, without a profile
     by_site = {
         name: jobs.execute(alone, LocalEngine([Client(name, table.rows, ())])).outcome.value
         for name, table in tables.items()

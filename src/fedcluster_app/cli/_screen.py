@@ -79,7 +79,7 @@ def _parser(command: Any, context: Any) -> Any:
         if each.param_type_name == "option" and not (each.multiple or each.count)
     ]
     for each in options:
-        each.multiple = True  # else the parser keeps the last value only
+        each.multiple = True  # otherwise the parser keeps the last value only
     parser = type(command).make_parser(command, context)
     for each in options:
         each.multiple = False
@@ -265,12 +265,13 @@ def _advice(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, PermissionError) and error.filename:
         return f"{error.filename2 or error.filename} cannot be used: {reason(error)}"
-    if hasattr(error, "format_message"):  # the command line itself is wrong
+    if hasattr(error, "format_message"):  # an error in the command line itself
         command = getattr(getattr(error, "ctx", None), "command_path", "fedcluster")
         if now := said_now(str(getattr(error, "option_name", "")), command):
             return now
         line = error.format_message().rstrip(".").replace("Value error, ", "")
-        line = re.sub(r"( Did you mean .*\?)\1", r"\1", line)  # said twice, by typer and by click
+        # typer and click both add the suggestion
+        line = re.sub(r"( Did you mean .*\?)\1", r"\1", line)
         return f"{line}; see {command} --help"
     return None
 
@@ -423,7 +424,7 @@ class Screen:
         """Capture warnings and the log; the progress appears after a second."""
         self._filters.__enter__()
         warnings.simplefilter("always", UserWarning)
-        warnings.simplefilter("ignore", DeprecationWarning)  # of libraries, for those who write
+        warnings.simplefilter("ignore", DeprecationWarning)  # meant for developers of libraries
         warnings.showwarning = lambda message, *_rest, **_more: self._hear(message)
         logging.getLogger("fedcluster").addHandler(self._log)
         for name, level in self._levels.items():
@@ -512,7 +513,7 @@ class Screen:
             except KeyboardInterrupt:
                 self.__exit__(KeyboardInterrupt)
                 sys.stderr.flush()
-                os._exit(INTERRUPTED)  # without waiting for the work
+                os._exit(INTERRUPTED)  # ends at once, without waiting for threads
             return done.result()
 
     def _compiling(self, record: logging.LogRecord) -> bool:

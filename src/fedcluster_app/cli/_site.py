@@ -443,7 +443,8 @@ def _check_site(site_file: Path, *, as_json: bool, quiet: bool) -> None:
         roles = site.roles(names)
         has_columns(f"site {site.name!r}", names, [*roles.chosen, *roles.others])
         if coded := [name for name in site.codes if name in roles.chosen]:
-            for _ in site.opened(coded, raw=True).chunks():  # a code without a meaning is an error
+            # reading all rows raises for a code without a meaning
+            for _ in site.opened(coded, raw=True).chunks():
                 pass
         content = _content(site, summary)
         if site.privacy is not None:
@@ -523,7 +524,7 @@ def _groups(site: SiteFile) -> dict[str, Any]:
     limits, limit = site.limits, dict(site.groups.limit.parameters)
     rules: dict[str, Any] = {key: limit[key] for key in RULES if key in limit}
     history: dict[str, int] = {}
-    if site.has_means:  # of which nothing else is known
+    if site.has_means:  # the means are all that is known of the site
         data, examined = site.grouped_client().data, None
     else:
         data, examined = site.grouping.examined(site.rows(raw=True))

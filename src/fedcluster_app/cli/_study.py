@@ -365,5 +365,5 @@ def _from(folder: Path, path: str) -> str:
     end = "/" if path.endswith("/") else ""
     try:
         return relpath(Path(path).expanduser(), folder).replace("\\", "/") + end
-    except ValueError:  # on another drive
+    except ValueError:  # a path on another drive has no relative form
         return str(Path(path).absolute()) + end

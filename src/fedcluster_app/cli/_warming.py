@@ -84,6 +84,6 @@ def warmed(doing: Callable[[str], None]) -> int:
     for i, (name, job) in enumerate(every, 1):
         doing(f"compiling kernels, {i} of {len(every)}: {name}")
         job()
-    with suppress(OSError):  # where nothing can be stored, kernels are not stored either
+    with suppress(OSError):  # without a writable folder, kernels are not cached either
         compiled_mark().touch()
     return announcer.compiled

@@ -68,7 +68,7 @@ def _packed(folder: Path) -> tuple[bytes, int]:
     packed, n = io.BytesIO(), 0
     with tarfile.open(fileobj=packed, mode="w:gz", compresslevel=1) as archive:
         for path in _kept(folder):
-            with suppress(FileNotFoundError):  # of a run that goes on
+            with suppress(FileNotFoundError):  # a running job may remove its files
                 content = path.read_bytes()
                 member = tarfile.TarInfo(path.relative_to(folder).as_posix())
                 member.size, member.mode, n = len(content), 0o600, n + 1

@@ -446,9 +446,10 @@ class FreshCertificate:
         """
         loaded = False
         for chain, (context, before) in list(self._seen.items()):
-            with suppress(OSError):  # one of them is still the old one
+            with suppress(OSError):  # only one of the two files may have been replaced
                 if (now := [*map(file_state, chain)]) != before:
-                    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*chain)  # a trial
+                    # a trial load: raises if key and certificate do not match
+                    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*chain)
                     context.load_cert_chain(*chain)
                     self._seen[chain] = context, now
                     loaded = True

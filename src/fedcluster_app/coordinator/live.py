@@ -115,7 +115,7 @@ def measured_by(step: str) -> str:
     """
     kind: Any = step_of(STEPS[step]) if step in STEPS else None
     if kind in (FFCM, GaussianMixture):
-        kind = kind()  # their objective depends on their parameters
+        kind = kind()  # an instance, as the objective depends on the parameters
     if step in OBJECTIVES or not hasattr(kind, "objective"):
         return OBJECTIVES.get(step, REPORTED)
     return objective_name(kind, noisy=kind is RelativeLloyd)

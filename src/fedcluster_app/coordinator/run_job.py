@@ -194,7 +194,7 @@ def run_job(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
 
 def _enough(job: Job, content: Mapping[str, Any]) -> int | None:
     """Return the smallest number of sites with which a job may begin, None for all."""
-    if content.get("secure"):  # a total without a site would tell its sums
+    if content.get("secure"):  # the difference of two totals would reveal a site's sums
         return None
     faults = procedure_of(job).faults
     return content.get("quorum") or (len(content["sites"]) - faults if faults else None)
@@ -222,7 +222,8 @@ def _watched(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> 
 def known_heads(runs: Path) -> dict[str, str]:
     """Return the last line that the runs in a folder know of each site's log, by its hash."""
     heads: dict[str, str] = {}
-    for path in sorted(runs.glob(f"*/{HEADS}")):  # runs are named by their time
+    # names begin with the time, so this order is chronological
+    for path in sorted(runs.glob(f"*/{HEADS}")):
         heads |= load_record(path, dict[str, str])
     return heads
 

@@ -242,7 +242,8 @@ def content_of(
         sites = sorted(permit.sites) if options.secure else sites
     if options.secure:
         _check_cohort(sites, options.quorum)
-    if "." not in str(getattr(job, "algorithm", "")):  # else where it runs
+    # otherwise the algorithm is checked where it runs
+    if "." not in str(getattr(job, "algorithm", "")):
         procedure_of(procedure_of(job).with_public(None, federation.ranges, None)).check()
     parameters = asdict(job)
     for key, file in MODEL_FILES.items():
@@ -504,7 +505,8 @@ class RunQueue:
             if farewell and now > farewell:
                 self._carrier.stop(folder)
                 _fail(folder, WAS_CANCELLED)
-            ran = has_run(folder)  # asked before the other: what had run, and does not, has ended
+            # check this first: a run that was seen and is not running has ended
+            ran = has_run(folder)
             if is_running(folder):
                 checked, silent = now, 0
             elif ran and not outcome_of(folder):
@@ -589,7 +591,7 @@ def prune(
     for run in ended:
         records = federation.file("runs", run.name, EXCHANGES)
         if records.is_dir():
-            run.save(records.parent)  # with the number of rounds, which the records told
+            run.save(records.parent)  # saves the number of rounds found in the records
             shutil.rmtree(records)
             pruned.append(run.name)
     return pruned

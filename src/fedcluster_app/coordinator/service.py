@@ -139,11 +139,11 @@ class Health:
             self._responded.add(str(event["heard"]))
         elif "asked" in event:
             self._began, self._responded = at, set()
-        elif "failed" in event:  # without a number where sites were to tell of themselves
+        elif "failed" in event:  # introductions have no round number
             responded, self._responded = self._responded if "round" in event else set(), set()
             failed = list(event["failed"])
             self._count([name for name in sorted(responded) if name not in failed], failed)
-        elif self._responded:  # else the round was not asked, but read from the records
+        elif self._responded:  # without replies, the round was read from the records
             seconds, self._responded = max(0.0, at - self._began), set()
             answered, missing = list(event["answered"]), list(event["missing"])
             self._count(answered, missing)

@@ -126,7 +126,7 @@ class Coordinator:
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
         try:
             request = self._client.build_request(method, path, content=content, headers=headers)
-            if self.federation is not None:  # whose certificate need not name this machine's number
+            if self.federation is not None:  # the certificate need not contain the IP address
                 request.extensions["sni_hostname"] = self.federation.host
             answer = self._client.send(request)
         except httpx.TransportError as error:
@@ -168,7 +168,7 @@ class Coordinator:
             "job": job.kind,
             "options": {key: getattr(options, key) for key in OPTIONS},
         }
-        if "algorithms" in parameters:  # it is of a model, which goes along
+        if "algorithms" in parameters:  # the job has a model, which is sent with it
             models = {key: parameters.pop(key, None) for key in MODEL_FILES}
             body |= {key: read(Path(file)) for key, file in models.items() if file is not None}
         return self._noted(self.post("/runs", {**body, "parameters": parameters}), options.out)
@@ -184,7 +184,7 @@ class Coordinator:
         except (InputError, httpx.TransportError):
             return False
         finally:
-            for known in ("address", "_client"):  # another may come
+            for known in ("address", "_client"):  # a new coordinator may have another address
                 self.__dict__.pop(known, None)
 
     def forget(self, name: str, site: str, out: Path) -> str:

@@ -229,7 +229,8 @@ def stability(run: Run) -> Content:
     found = models.Stability.found_from
     chart = charts.ranges(name, f"{words}.", drawn, caption, (0.0, 1.0), (found,), run.names)
     table = models.stability_table(run.stability)
-    header = [table.header[0], *table.header[2:]]  # the word stands beside the cluster
+    # without the column of verdicts, which are shown beside the names
+    header = [table.header[0], *table.header[2:]]
     rows = [[[label(run, int(j)), ": ", word], *cells] for j, word, *cells in table.rows]
     numbers = parts.table(table.title, header, rows, "narrow")
     lead = (

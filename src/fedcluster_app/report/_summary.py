@@ -141,7 +141,7 @@ def clusters(run: Run, *, most_lines: int = 24) -> Any:
 
     ``most_lines``: of lines in a table; further ones are in the details.
     """
-    if run.k < 2:  # one has nothing that sets it apart
+    if run.k < 2:  # a single cluster has nothing to be compared with
         return None
     if run.k <= 12:
         return parts.cards([card(run, j) for j in range(run.k)])

@@ -445,7 +445,8 @@ def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
     if not {"prepared", "privacy"} & outcome.keys() or "model.json" not in outcome["files"]:
         return []
     path = Path(outcome["out"]) / "model.json"
-    own = [outcome["algorithm"]] if "." in outcome.get("algorithm", "") else []  # as it was asked
+    # the name as given on the command line
+    own = [outcome["algorithm"]] if "." in outcome.get("algorithm", "") else []
     model = Model.load(path, own)
     if model.preprocessor is None:
         return []

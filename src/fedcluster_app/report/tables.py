@@ -72,7 +72,8 @@ class SiteRecord:
 
 def site_record(name: str, labels: Labels, k: int, file: str, **sent: Any) -> SiteRecord:
     """Return the record of a site with its rows counted by cluster; the label -1 is ignored."""
-    parts = np.array_split(labels, 1 + len(labels) // 1_000_000)  # what counts copies its part
+    # counting copies the array, so count in parts
+    parts = np.array_split(labels, 1 + len(labels) // 1_000_000)
     counts = np.sum([np.bincount(part[part >= 0], minlength=k) for part in parts], axis=0)
     record = SiteRecord(name, len(labels), tuple(counts.tolist()), file, **sent)
     if not is_rounded(record.limits):

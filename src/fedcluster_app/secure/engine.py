@@ -208,7 +208,8 @@ class SecureEngine(RemoteEngine):
         """Return the replies that could be read, of which there must be enough."""
         messages = {name: question.message for name, question in questions.items()}
         replies, reasons = self._exchange(messages, read)
-        least = self._cohort.threshold if self._sealers else len(questions)  # all give keys
+        # when keys are exchanged, every site must answer
+        least = self._cohort.threshold if self._sealers else len(questions)
         if len(replies) < least:
             self._too_few(len(replies), len(questions), least, reasons)
         return {name: replies[name] for name in self._sites if name in replies}
@@ -239,7 +240,8 @@ class SecureEngine(RemoteEngine):
             known = self._sites[name]
             site = read_site(known, reply, described=False, labels=False)
             if [each.name for each in site.columns] == [each.name for each in known.columns]:
-                site = replace(site, columns=known.columns, labels=known.labels)  # told just before
+                # use the columns that the site has just described
+                site = replace(site, columns=known.columns, labels=known.labels)
             self._sites[name] = site
             masked = _read_masked(tasks, part, arrays)
             if several:

@@ -469,7 +469,7 @@ def _refusing() -> Iterator[None]:
     """Refuse a question that is incomplete, or breaks a rule."""
     try:
         yield
-    except InputError:  # a file of the site, which is nobody else's business
+    except InputError:  # do not reveal details of a site's file
         raise
     except (LookupError, TypeError, AttributeError) as error:
         raise WireError("the question about secure sums is not whole") from error

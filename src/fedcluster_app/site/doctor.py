@@ -204,7 +204,7 @@ def reached(address: Address, authority: Path | None, host: str = "") -> Finding
 
 
 def _distrusted(error: ssl.SSLCertVerificationError) -> str:
-    if error.verify_code in (9, 10):  # not valid yet, or no longer
+    if error.verify_code in (9, 10):  # 9: not yet valid; 10: expired
         now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
         return (
             f"{error.verify_message}; the clock here says {now} UTC: set it, or ask for another "

@@ -402,7 +402,8 @@ class SiteFile:
         if not isinstance(self.source, WarehouseSource):
             return self
         parts = (self.weight_column, self.group_column, self.label_column, self.id_column)
-        named = (self.codes, self.rename, self.dates)  # whose columns are looked for, chosen or not
+        # settings that name columns, which must exist even if not chosen
+        named = (self.codes, self.rename, self.dates)
         own = [*(self.columns or ()), *filter(None, parts), *chain(*named)]
         wanted = None if self.columns is None else list(dict.fromkeys(own))
         with error_prefix(f"site {self.name!r}"):
@@ -418,7 +419,7 @@ class SiteFile:
         """
         if self.id_column is None:
             return None
-        assert isinstance(self.source, FileSource)  # as the site file was read
+        assert isinstance(self.source, FileSource)  # checked when the site file was read
         return OwnTable.open(self.source, f"site {self.name!r}", self.id_column)
 
     @property

@@ -94,7 +94,7 @@ def _alone(site: SiteFile) -> Iterator[None]:
 def _grouped(site: SiteFile, rows: StreamedRows) -> Iterator[Data]:
     """Yield the means of all groups, block by block, or for persons all at once."""
     grouping = replace(site.grouping, file=None)
-    if site.group_column is not None:  # a person's rows may lie anywhere
+    if site.group_column is not None:  # the rows of a person need not be adjacent
         yield Client(site.name, rows, site.disclosure, grouping).data
         return
     passes = Disclosure.of(site.disclosure, site.groups).passes

@@ -251,7 +251,7 @@ def _line(entry: AuditEntry) -> Line:
     }
     operator = about_of(header, "operator")
     line |= {"operator": operator} if operator else {}
-    if entry.refused:  # nothing more of a header that may be anything
+    if entry.refused:  # log nothing else of a refused header, which may hold anything
         return {**line, "refused": entry.refused[:MOST_SIGNS]}
     columns = header.get("columns")
     line |= {"columns": columns if len(str(columns)) <= MOST_SIGNS else _digest(columns)}
@@ -567,7 +567,7 @@ def site_secure(site: SiteFile, membership: Membership) -> SecureSite | None:
     dropouts, alone = membership.allow_dropouts, membership.allow_alone
     terms = Terms(membership.min_sites, site.colluders, dropouts, alone)
     state = site_state(site, membership)
-    earlier_cohorts(state)  # can it be read?
+    earlier_cohorts(state)  # raises if the file cannot be read
     return SecureSite(site.name, own, peers, terms, state, permitted)
 
 

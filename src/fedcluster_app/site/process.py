@@ -30,7 +30,7 @@ from fedcluster_app.records import Positive
 from fedcluster_app.tables.plugins import LOADED, load_plugins
 from fedcluster_app.trust.owned_files import ORPHAN, end_after, end_with, program
 
-with suppress(ModuleNotFoundError):  # Windows has none, and no process of a site
+with suppress(ModuleNotFoundError):  # the module does not exist on Windows, where sites do not run
     import resource
 
 Asked = TypeVar("Asked")
@@ -120,9 +120,10 @@ class Worker(Generic[Asked, Result]):
                 stdout=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                start_new_session=True,  # Ctrl-C is for the parent, which ends it
+                # Ctrl-C should reach only the parent, which then ends the child
+                start_new_session=True,
             )
-        with suppress(OSError):  # one that has ended already is noticed at the answer
+        with suppress(OSError):  # if the process has already ended, reading the answer fails
             self._pipe.send(LOADED)
             self._pipe.send((self._make, self._limits))
 

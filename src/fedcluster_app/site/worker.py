@@ -445,7 +445,7 @@ class Labelling:
                 except Exception as error:
                     outcome, failed = self._models.give_up(str(error)), failed + 1
                 self._say(f"site {self._name}: {outcome}")
-            self._worker.end()  # and the rows that it holds with it
+            self._worker.end()  # ending the process frees its rows
 
 
 class _Labeller:
@@ -458,7 +458,7 @@ class _Labeller:
         """Return the function that writes the labels, after reading the rows."""
         with ExitStack() as stack:
             came = stack.enter_context(models.next())
-            if came is None:  # the process of an earlier program has done it
+            if came is None:  # the process of an earlier version has sent it already
                 return models.outcome
             arguments = {"content": came["model"], "results": models.results}
             keep = _Holder(self._site)(_Call(came["rows"], (), False, "keep", arguments))
@@ -533,7 +533,7 @@ class _Holder:
 
     def _client(self, columns: tuple[str, ...], *, raw: bool) -> Client:
         client = self._clients.pop((columns, raw), None) or self._opened(columns, raw=raw)
-        self._clients[columns, raw] = client  # the last in the order of use
+        self._clients[columns, raw] = client  # most recently used comes last
         while len(self._clients) > self.clients:
             del self._clients[next(iter(self._clients))]
         return client

@@ -371,7 +371,7 @@ def _check_no_titles(path: Path, lines: Sequence[str], delimiter: str) -> None:
                 ends.append(reader.line_num)
                 records.append(record)
         if len(lines) == FIRST or sum(map(len, lines)) >= FIRST_LETTERS:
-            records = records[:-1]  # the last one may go on
+            records = records[:-1]  # the last record may be incomplete
         if n := _titles(records):
             _refuse_titles(path, records[:n], ends[n])
 
@@ -551,7 +551,7 @@ def _kind(cell: str) -> str:
         value = float(cell)
     except ValueError:
         value = math.nan
-    if value == value and "_" not in cell:  # of most cells, without more ado
+    if value == value and "_" not in cell:  # the common case, checked first
         return NUMBER
     if may_be_number(cell) or is_written_number(cell):
         return NUMBER
@@ -697,7 +697,7 @@ def _cell(line: int, column: int) -> str:
 def _sheet(path: Path, name: str | None) -> tuple[list[list[Any]], Sequence[MergedCells]]:
     """Return the cells of a sheet, line by line, and which of them are merged."""
     with reading_with("excel", path):
-        import python_calamine as calamine  # an optional extra
+        import python_calamine as calamine  # optional extra
     with readable(path):
         try:
             book = calamine.load_workbook(path)
@@ -801,7 +801,7 @@ def open_duckdb(path: Path, **options: Any) -> BatchTable:
         installed; later, if a row cannot be read.
     """
     with reading_with("duckdb", path):
-        import duckdb  # an optional extra
+        import duckdb  # optional extra
     source = FileSource(path, **options)
 
     @contextmanager
@@ -835,7 +835,7 @@ def connect_duckdb(path: Path | str) -> Any:
 
     By itself, DuckDB keeps what it reads in up to 80 % of the memory, and sorts beside the file.
     """
-    import duckdb  # an optional extra
+    import duckdb  # optional extra
 
     sorting = str(own_folder() / "duckdb")
     bounds: dict[str, Any] = {"memory_limit": "512MB", "threads": 4, "temp_directory": sorting}
@@ -880,7 +880,7 @@ def open_statistics(path: Path) -> ArrowTable:
         If the file is not valid, or if the extra ``stats`` is not installed.
     """
     with reading_with("stats", path):
-        import pyreadstat  # an optional extra
+        import pyreadstat  # optional extra
     read = getattr(pyreadstat, READERS[path.suffix.lower()])
     try:
         columns, known = read(str(path), output_format="dict")

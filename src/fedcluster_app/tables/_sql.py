@@ -76,9 +76,9 @@ class Query:
         attempts, or refuses the query.
     """
 
-    path = Path("the query's answer")  # what messages call it
-    decimal = None  # numbers need not be written as text
-    fingerprint = None  # a database is asked once
+    path = Path("the query's answer")  # shown in messages
+    decimal = None  # databases return numbers, not text
+    fingerprint = None  # not needed: a query is run once
 
     def __init__(
         self, source: WarehouseSource, environment: Mapping[str, str] = os.environ
@@ -227,7 +227,7 @@ def _translating(
             away = f"the database {url} cannot be reached: {reason}"
             passes = not url.startswith("sqlite") and not REFUSED.search(reason)
             failed = UnreachableError(away) if passes else InputError(away)
-    raise failed  # outside: what the driver said, password and all, is not its context
+    raise failed  # raised outside the except block, as the driver's error may show the password
 
 
 # Answers
@@ -262,7 +262,7 @@ class _RowAnswer:
         self._result, self.close = result, partial(_close, connection, result)
         raw = connection.connection.dbapi_connection
         self.translating = partial(translating, raw=raw)
-        weakref.finalize(self, self.close)  # should nobody read it
+        weakref.finalize(self, self.close)  # closes the connection if the result is never read
 
     def tables(self, columns: Sequence[str], n_rows: int) -> Iterator[pa.Table]:
         """Yield some columns, ``n_rows`` rows at a time."""
@@ -279,7 +279,7 @@ class _ArrowAnswer:
         self.translating = translating
         held = ExitStack()
         self.close = held.close
-        weakref.finalize(self, self.close)  # should nobody read it
+        weakref.finalize(self, self.close)  # closes the connection if the result is never read
         try:
             connection = held.enter_context(closing(connect()))
             self._reader = _arrow_of(connection, asked)
@@ -334,7 +334,7 @@ def _plain(column: pa.Array) -> pa.Array:
 
 def _close(connection: Connection, result: CursorResult[Any] | None) -> None:
     """Close a result and its connection, even if the connection is lost."""
-    with suppress(Exception):  # the driver's own error, which SQLAlchemy would log
+    with suppress(Exception):  # SQLAlchemy would log the driver's error
         if result is not None and result.cursor is not None:
             result.cursor.close()
     with suppress(SQLAlchemyError):

@@ -253,7 +253,7 @@ def open_h5ad(path: Path, matrix: str | None = None) -> Matrix:
         "X", which is the default, "layers/NAME" or "obsm/NAME".
     """
     with reading_with("anndata", path):
-        import anndata  # an optional extra
+        import anndata  # optional extra
     seen = FileFingerprint.now(path)
     with readable(path):
         file = anndata.read_h5ad(path, backed="r")

@@ -83,7 +83,7 @@ def atomic_folder(out: Path, *, obsolete: Iterable[str] = ()) -> Iterator[Path]:
         new.mkdir()
         yield new
         for path in (new, *new.rglob("*")):
-            if not path.is_symlink():  # its owner may do with it what he could, others nothing
+            if not path.is_symlink():  # readable and writable for the owner only
                 path.chmod(stat.S_IMODE(path.stat().st_mode) & stat.S_IRWXU)
         if out.exists():
             _replace(new, out, old, obsolete)

@@ -52,7 +52,7 @@ def load_plugins(names: Iterable[str]) -> None:
         try:
             found = list(entry_points(group=GROUP, name=name))
             module = found[0].load() if found else import_module(name)
-        except Exception as error:  # what a module does when it is imported is its own
+        except Exception as error:  # importing a user's module may raise anything
             raise InputError(
                 f"plugin {name!r} cannot be imported: {type(error).__name__}: {error}; install it, "
                 "or let PYTHONPATH name its folder"

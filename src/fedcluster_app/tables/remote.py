@@ -67,7 +67,7 @@ def reachable(address: str) -> Iterator[None]:
         ) from None
     except ImportError as error:
         raise InputError(f"{shown(address)} cannot be fetched: {error}".split("\n")[0]) from None
-    except Exception as error:  # file systems of fsspec raise those of the libraries they use
+    except Exception as error:  # fsspec passes on errors of many libraries
         raise InputError(
             f"{shown(address)} cannot be fetched: {type(error).__name__}; check the address"
         ) from error
@@ -101,7 +101,7 @@ def _copy(address: str, copy: Path) -> None:
 
 def _fsspec() -> Any:
     try:
-        import fsspec.core  # an optional extra
+        import fsspec.core  # optional extra
     except ImportError:
         raise ImportError('that needs pip install "fedcluster[fsspec]"') from None
     return fsspec

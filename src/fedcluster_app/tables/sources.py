@@ -184,7 +184,7 @@ def open_source(
 def _query(source: WarehouseSource) -> Table:
     if source.is_store:
         return open_dataset(source)
-    from fedcluster_app.tables._sql import Query  # an optional extra
+    from fedcluster_app.tables._sql import Query  # optional extra
 
     return Query(source)
 
@@ -254,7 +254,7 @@ def _check_header(table: Table, owner: str, said: Collection[str]) -> None:
     """Raise an error if the first line of a text file or a sheet seems to hold values."""
     if any(name in said for name in table.names):
         return
-    if isinstance(table, ArrowTable):  # of a sheet
+    if isinstance(table, ArrowTable):  # a sheet of a workbook
         cells = [column.to_pylist() for column in table.rows.slice(0, 50).columns]
         lines = zip(*cells, strict=True)
         rows = [["" if cell is None else str(cell) for cell in line] for line in lines]
@@ -354,7 +354,7 @@ def open_rows(
         names = names_of(opened)
         roles = columns(names) if callable(columns) else ColumnRoles.from_columns(columns, names)
         roles = roles if sample_weight is None else replace(roles, weight="weight")
-        of_each = isinstance(source, list | tuple)  # the files then name themselves
+        of_each = isinstance(source, list | tuple)  # then sites are named after their files
         return _stream(opened, roles, owner if of_each else name, advise, chunk_rows)
 
 

@@ -501,7 +501,7 @@ class QuerySnapshot:
     """
 
     decimal = None
-    fingerprint = None  # what is kept does not change
+    fingerprint = None  # the copy does not change
 
     def __init__(self, table: Table, columns: Sequence[str] | None = None) -> None:
         self.path: Path = table.path
@@ -509,7 +509,7 @@ class QuerySnapshot:
         has_columns(str(table.path), table.names, self.names)
         self._file = tempfile.TemporaryFile(prefix="fedcluster-")  # noqa: SIM115
         weakref.finalize(self, self._file.close)
-        self._lock = threading.Lock()  # several passes read at a time
+        self._lock = threading.Lock()  # several passes may read concurrently
         self._places: list[tuple[int, int]] = []
         digest = sha256(repr(self.names).encode())
         # Number of rows that are stored together.

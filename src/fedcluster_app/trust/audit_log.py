@@ -178,7 +178,7 @@ class AuditLog:
             _check_end(self.path, whole, self._head)
             if self._head.site != self._site:
                 _complain(self.path, 1, f"the log is of site {self._head.site!r}")
-            if not self.path.with_suffix(".head").exists():  # a crash left the first line alone
+            if not self.path.with_suffix(".head").exists():  # a crash may leave the first line only
                 self._keep_head()
         self._offset += len(whole)
 
@@ -251,7 +251,7 @@ def read_log(path: Path) -> Iterator[Line]:
     """
     for each in (*parts_of(path), path):
         content = _content(each) if each.exists() else b""
-        whole = content[: content.rfind(b"\n") + 1]  # a last half line may be being written
+        whole = content[: content.rfind(b"\n") + 1]  # the last line may be incomplete
         yield from (line for line, _ in _chain(whole, Head(), each))
 
 
@@ -266,7 +266,7 @@ def head_of(path: Path) -> Head:
     head = Head()
     for each in [each for each in (*parts_of(path), path) if each.exists()][-1:]:
         content = _content(each)
-        whole = content[: content.rfind(b"\n") + 1]  # a last half line may be being written
+        whole = content[: content.rfind(b"\n") + 1]  # the last line may be incomplete
         head = _last(_chain(whole, head, each), head)
     return head
 
@@ -306,7 +306,7 @@ def verify(path: Path, known: str = "") -> tuple[Head, int | None]:
     """
     end, known_line = Head(), None
     with ExitStack() as stack:
-        with suppress(PermissionError, FileNotFoundError):  # a copy that is only to be read
+        with suppress(PermissionError, FileNotFoundError):  # a read-only copy cannot be repaired
             lock(stack.enter_context(path.with_suffix(".lock").open("rb")), shared=True)
         for each in (*parts_of(path), path):
             content = _content(each)

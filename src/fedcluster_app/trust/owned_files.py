@@ -142,7 +142,7 @@ def commit(folder: Path, files: Mapping[str, bytes], gone: Iterable[str] = ()) -
 def _finish(folder: Path) -> None:
     """Put committed changes in place; this can safely be repeated."""
     decided = folder / DECIDED
-    if not (decided / GONE).is_file():  # there is nothing, or all of it has come to its place
+    if not (decided / GONE).is_file():  # nothing was begun, or everything was completed
         shutil.rmtree(decided, ignore_errors=True)
         return
     changes = json.loads((decided / GONE).read_text("utf-8"))

@@ -495,7 +495,7 @@ def _within(how: Any) -> list[dict[str, Any]]:
     WireError
         If they are not understood.
     """
-    if not isinstance(how, dict):  # none, or that of an earlier task
+    if not isinstance(how, dict):  # missing, or written by an earlier version
         return []
     parts = how.get("crossed", [how])
     try:

@@ -96,7 +96,8 @@ class SiteState:
         self._memory: tuple[sqlite3.Connection, Lock] | None = None
         if path is None:
             file = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
-            file.execute("PRAGMA page_size = 512")  # there may be many sites in one process
+            # small pages, as one process may hold many sites
+            file.execute("PRAGMA page_size = 512")
             file.executescript(TABLES)
             self._memory = file, Lock()
             weakref.finalize(self, file.close)
@@ -117,7 +118,7 @@ class SiteState:
             return
         check_system()
         with opened_folder(self.path.parent) as folder:
-            lock(folder)  # so that no other process makes one meanwhile
+            lock(folder)  # keeps other processes from creating the file at the same time
             if not self.is_there:
                 with atomic_write(self.path) as new, closing(sqlite3.connect(new)) as file:
                     file.executescript(TABLES)

@@ -250,7 +250,7 @@ class BudgetLedger:
         self._check_whole(self.rho, self._known())
 
     def _check_whole(self, spent: float, known: float) -> None:
-        if spent < known:  # equal sums of equal charges: both are correctly rounded
+        if spent < known:  # equal charges give equal sums, as both are correctly rounded
             raise InputError(
                 f"{self.state.path} says that rho {spent:g} is spent of the privacy budget, and "
                 f"the log of what left that it was {known:g}: put back a copy, or what is spent "
@@ -452,7 +452,7 @@ def _answered(task: Task, width: int) -> int:
     """Return the largest number of values in the answer to a task."""
     try:
         lines, sums = task.step.answer_shape(task.state, width)
-    except Exception as error:  # of a step of one's own
+    except Exception as error:  # a user's own step may raise anything
         name = type(task.step).__name__
         raise PolicyError(f"{name} does not tell the shape of an answer") from error
     return (allowed_of(task.step).lines(task.step) if lines is None else lines) * (sums + 1)

@@ -190,7 +190,7 @@ class RemoteEngine:
         recipients = set(self._sites if sites is None else sites)
         replies, enough = self._known(tasks, recipients), self._enough(len(recipients))
         early: Mapping[str, int] = {}
-        if replies is None:  # what came along, if anything, came in vain
+        if replies is None:  # no replies: the answers that came with the introduction are dropped
             replies, early = self._round(tasks, recipients, {}), self._looked_numbers
         self._looked_numbers = {}
         missing = tuple(name for name in self._sites if name not in replies)
@@ -317,7 +317,8 @@ class RemoteEngine:
     def _header(self) -> dict[str, Any]:
         header: dict[str, Any] = {"run": self._run, "exchange": self._exchanges}
         header |= {**self._terms, **self._chosen}
-        if not all(self._sites[name].log for name in self._logs):  # until each has answered
+        # wait until each site has answered
+        if not all(self._sites[name].log for name in self._logs):
             known = {wire.log_key(name): line for name, line in self._logs.items()}
             header["about"] = {**header["about"], "logs": known}
         return header

@@ -425,7 +425,7 @@ class Responder:
             PolicyError,
             RefusedError,
             wire.WireError,
-        ) as error:  # no value is in it
+        ) as error:  # the message contains no value
             reason = str(error)
             if isinstance(error, wire.UnknownError):
                 reason += wire.versions(request.header, "this site", "the coordinator")
@@ -461,7 +461,7 @@ class Responder:
             )
         wire.check_known(header, wire.QUESTION, "the question")
         echo = {**me, "run": header.get("run"), "exchange": header.get("exchange")}
-        if header.get("cancel") is True:  # what was worked on has been ended before this turn
+        if header.get("cancel") is True:  # the earlier question was already ended
             cancelled = AuditEntry(request, wire.pack(echo, {}), refused="the run was cancelled")
             return self._recorded(cancelled, me)
         log = self._auditor.admit(request)
@@ -472,7 +472,8 @@ class Responder:
                 self._keep(header["model"])
             return wire.pack(echo, {})
         if self._last is None or self._last.request.content != request.content:
-            self._last = self._answered(request, echo, log)  # else it is a repetition
+            # otherwise the question is a repetition, and gets the same reply
+            self._last = self._answered(request, echo, log)
         self._auditor.record(self._last)
         return self._last.reply
 
@@ -548,12 +549,13 @@ class Responder:
             return {"sums": self._secure.reply(header, sums, sends=sends)}, {}
         content = wire.content_digest(header, request.arrays)
         words, offer = self._secure.masked(header, sums, content, tasks, answers, sends=sends)
-        return {"sums": offer}, {"masked": words.view(np.float64)}  # bits, not numbers
+        # the bits of integers, sent as doubles
+        return {"sums": offer}, {"masked": words.view(np.float64)}
 
     def _columns(self, columns: Any) -> tuple[str, ...]:
         """Return the requested columns, by default those of the site."""
         chosen = self.columns if columns is None else _names(columns)
-        if self.columns and not chosen:  # or all of them would be told where none is permitted
+        if self.columns and not chosen:  # an empty choice means all columns
             raise wire.WireError("no column is asked for: name some, or leave the list out")
         if not set(chosen) <= set(self.columns) or len(set(chosen)) < len(chosen):
             raise self._no_others()

@@ -74,7 +74,7 @@ class FlareCaller:
             raise TimeoutError
         if code in GONE:
             raise NoReplyError("not connected", gone=True)
-        if code != ReturnCode.OK:  # FLARE's own code; what the site's program said is not in it
+        if code != ReturnCode.OK:  # FLARE's return code, without the error message of the site
             raise NoReplyError(f"FLARE says {code}")
         content = reply.get("reply")
         return content if isinstance(content, bytes) else b""
@@ -139,7 +139,7 @@ class RunController(Controller):
                 self.log_error(fl_ctx, "the job names a run that the federation does not have")
                 continue
             if outcome_of(folder).get("done"):
-                continue  # a job that is handed in twice does nothing
+                continue  # ignore a job that was submitted twice
             error = run_job(caller, folder, abort_signal)
             self.log_info(fl_ctx, f"run {name}: {error or 'done'}")
 

@@ -42,7 +42,7 @@ class SiteExecutor(Executor):
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
         """Start answering when the run starts, and stop when it ends."""
         if event_type == EventType.START_RUN:
-            end_with(os.getppid())  # FLARE's own would try to connect for ever
+            end_with(os.getppid())  # without this, FLARE tries to connect forever
             try:
                 self._start(fl_ctx)
             except Exception as error:

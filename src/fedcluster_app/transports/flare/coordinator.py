@@ -235,7 +235,7 @@ def _check_none(federation: Federation, names: Sequence[str]) -> None:
 
 def _provisioned(work: Path, federation: Federation, lead: str) -> Path:
     """Let FLARE create all kits; return the folder that has them, beside its state."""
-    file = work / PROJECT  # JSON is YAML
+    file = work / PROJECT  # JSON is valid YAML
     file.write_text(json.dumps(project(federation, lead), indent=2), encoding="utf-8")
     _provision(work, file)
     [kits] = (work / MADE).glob("prod_*")
@@ -256,7 +256,7 @@ def _provision(work: Path, file: Path) -> None:
         capture_output=True,
         text=True,
         cwd=work,
-        env={**os.environ, "HOME": str(work)},  # nothing is written to the user's own
+        env={**os.environ, "HOME": str(work)},  # keeps FLARE from writing to the user's home folder
     )
     if done.returncode or not list((work / MADE).glob("prod_*")):
         output = " ".join((done.stdout + done.stderr).split())[-300:]
@@ -326,10 +326,11 @@ def session(federation: Federation, *, patience: float = 20.0) -> Iterator[Sessi
             f"{kit} is no kit of one who may hand in runs; fedcluster flare kit makes it"
         ) from error
     check_valid(federation)
-    logging.getLogger("nvflare").setLevel(logging.CRITICAL)  # we say it in our own words
+    # the error is reported by fedcluster instead
+    logging.getLogger("nvflare").setLevel(logging.CRITICAL)
     try:
-        create_connection(place, patience).close()  # FLARE itself tries for long where nobody is
-        with redirect_stdout(StringIO()):  # it prints that it connects
+        create_connection(place, patience).close()  # fail early: FLARE retries for a long time
+        with redirect_stdout(StringIO()):  # suppress FLARE's progress messages
             opened = new_secure_session(name, str(kit), timeout=patience)
     except Exception as error:
         raise InputError(

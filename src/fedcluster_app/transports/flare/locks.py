@@ -177,7 +177,7 @@ def _locked_server(locked: Mapping[str, Any], kit: Path) -> dict[str, Any]:
         for each in locked["components"]
     ]
     snapshots = json.loads(json.dumps(locked.get("snapshot_persistor", {})))
-    with suppress(LookupError, TypeError):  # without one, the check says so
+    with suppress(LookupError, TypeError):  # the check reports a missing entry
         snapshots["args"]["storage"]["args"]["root_dir"] = str(store / "snapshots")
     return {
         **locked,
@@ -202,7 +202,7 @@ def lacking(kit: Path) -> list[str]:
     for check in CHECKS:
         try:
             missing.extend(check(kit, kind))
-        except InputError as error:  # a file that cannot be read
+        except InputError as error:  # the file cannot be read
             missing.append(str(error))
     return missing
 

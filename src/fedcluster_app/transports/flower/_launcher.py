@@ -132,7 +132,7 @@ def hasten(*, supernode: bool = False) -> bool:
         if supernode:
             from flwr.supernode import start_client_internal as loop
 
-            vars(loop)["time"]  # it is there
+            vars(loop)["time"]  # raises KeyError if Flower has changed
             vars(loop)["time"] = SuperNodeClock()
     except (ImportError, AttributeError, KeyError, TypeError) as error:
         LOGGER.warning("this release of Flower keeps its own pace, as it has no %s", error)
@@ -201,7 +201,7 @@ def key_status_of(headers: Mapping[bytes, bytes], path: Path) -> bytes:
 
     If the client's clock differs, the answer says the time, and nothing of the key.
     """
-    from cryptography.hazmat.primitives.asymmetric import ec  # it is there with Flower
+    from cryptography.hazmat.primitives.asymmetric import ec  # installed with Flower
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.serialization import load_der_public_key
 
@@ -211,10 +211,10 @@ def key_status_of(headers: Mapping[bytes, bytes], path: Path) -> bytes:
         signed = base64.b64decode(signature, validate=True)
         public.verify(signed, KEY_STATUS.encode() + at, ec.ECDSA(SHA256()))
         # Largest difference of the two clocks in seconds.
-        if abs(time.time() - float(at)) > 300.0:  # whoever has the key, it is not looked up
+        if abs(time.time() - float(at)) > 300.0:  # then the key is not even looked up
             return CLOCK + time.strftime(" %Y-%m-%d %H:%M UTC", time.gmtime()).encode()
         status = json.loads(path.read_text("utf-8"))[hashlib.sha256(der).hexdigest()]
-    except Exception:  # whatever is wrong with it, it is not the key of a site
+    except Exception:  # any error means that this is not a site's key
         return UNKNOWN
     return str(status).encode()
 
@@ -225,7 +225,8 @@ def main() -> None:
     sys.argv = [f"flower-{program}", *options]
     # Seconds within which a program whose parent has ended takes leave of the other end.
     end_with(int(parent), 3.0)
-    if program == "superlink":  # each loads its own part of Flower only: the other's is slow
+    # import only the part of Flower that this program needs, as imports are slow
+    if program == "superlink":
         from flwr.superlink import extensions
         from flwr.superlink.cli import flower_superlink
         from starlette.middleware import Middleware
@@ -245,7 +246,7 @@ def main() -> None:
 
         hasten(supernode=True)
         flower_supernode()
-        os._exit(1)  # it has lost its connection; its server would keep the process alive
+        os._exit(1)  # the connection is lost, and the gRPC server would keep the process alive
 
 
 if __name__ == "__main__":

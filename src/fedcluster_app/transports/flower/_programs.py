@@ -165,7 +165,8 @@ class ManagedProcess:
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env=environment(home, listens=listens),
-                start_new_session=True,  # Ctrl-C is for us, and we end it
+                # Ctrl-C should reach only this process, which then ends the child
+                start_new_session=True,
             )
         try:
             yield cls(name, process, log)
@@ -360,7 +361,7 @@ def wait_for_port(host: str, port: int) -> None:
                 listener.bind((host, port))
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
-                    return  # Flower says it
+                    return  # Flower reports the error itself
                 time.sleep(QUICK)
             else:
                 return
@@ -393,7 +394,8 @@ def client(kind: type[ClientT], access: Access, max_tries: int, *interceptors: A
     """
     reach_directly()
     waits = partial(exponential, max_delay=20)
-    logging.getLogger("flwr").setLevel(logging.CRITICAL)  # we say it in our own words
+    # the error is reported by fedcluster instead
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
     return kind.from_server_address(
         server_address=access.address,
         insecure=access.authority is None,

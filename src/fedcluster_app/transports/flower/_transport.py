@@ -137,7 +137,7 @@ class FlowerCarrier:
             )
             for name, content in messages.items()
         ]
-        ids = list(self._grid.push_messages(pushed))  # none at all: they were too large
+        ids = list(self._grid.push_messages(pushed))  # no id means that the messages were too large
         taken = [(name, sent) for name, sent in zip(messages, ids, strict=bool(ids)) if sent]
         self._sent |= {sent: (name, exchange) for name, sent in taken}
         return [name for name, _ in taken]
@@ -197,7 +197,7 @@ def discover_nodes(grid: Grid, sites: Iterable[str], deadline: float) -> dict[in
     names: dict[int, str] = {}
     end = time.monotonic() + deadline
     header = {"protocol": PROTOCOL, "run": secrets.token_hex(8), "tasks": []}
-    exchanges = count()  # of one run, for a site whose reply came too late is asked anew
+    exchanges = count()  # counts exchanges of a run: a site whose reply was late is asked again
     while wanted - set(names.values()) and time.monotonic() < end:
         question = pack({**header, "exchange": next(exchanges)}, {})
         new = {node: str(node) for node in grid.get_node_ids() if node not in names}

@@ -108,7 +108,7 @@ class Registry:
             thread.join()
 
     def _watch(self, ended: threading.Event) -> None:
-        spoken = time.monotonic()  # the command that starts has just done so
+        spoken = time.monotonic()  # the start command has just printed this notice
         while not ended.wait(self.look):
             try:
                 waited = self._waits and time.monotonic() - self._asked > self.again
@@ -185,7 +185,7 @@ def _unregister(
     asked = _asked_now(federation, control) if removed else set()
     busy = {key for key, site in removed.items() if site in asked}
     for key in surplus.keys() - busy:
-        with suppress(httpx.HTTPStatusError):  # somebody else has done it
+        with suppress(httpx.HTTPStatusError):  # it was already removed
             control.UnregisterNode(UnregisterNodeRequest(node_id=surplus[key]))
     return bool(busy)
 
@@ -294,7 +294,7 @@ def _wait_until_healthy(federation: Federation, superlink: ManagedProcess) -> No
                 f"Flower's superlink did not start within {START_SECONDS:g} s; see {superlink.log}"
             )
         time.sleep(0.1)
-    superlink.check()  # another may listen at its port
+    superlink.check()  # another program may be listening on the port
 
 
 def is_started(federation: Federation) -> bool:
@@ -364,9 +364,10 @@ def _begin_app(carrier: FlowerCarrier, token: str) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             env=programs.environment(home)
             | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            start_new_session=True,  # Ctrl-C is for us, and we end it
+            # Ctrl-C should reach only this process, which then ends the child
+            start_new_session=True,
         )
-    if app.stdin is not None:  # a pipe: once read, it holds nothing
+    if app.stdin is not None:  # a pipe, which is emptied by reading
         with suppress(BrokenPipeError), app.stdin as handed:
             handed.write(b"\n".join([token.encode(), carrier.access.secret]))
     return app

@@ -114,7 +114,7 @@ def certify(private: Path) -> None:
     """
     public, secret = issue([HERE], ())
     for name, content in (public | secret).items():
-        if name != "certificates/ca.key":  # nobody signs with it again
+        if name != "certificates/ca.key":  # the private key of the authority is not copied
             (private / Path(name).name).write_bytes(content)
 
 
@@ -268,7 +268,7 @@ class Credentials:
                 self.take_new_key()
                 asked = time.monotonic()
             now = self._state()
-            if now == before != used and None not in now:  # they are whole
+            if now == before != used and None not in now:  # the files are complete
                 self._changed = True
                 supernode.process.terminate()
                 return

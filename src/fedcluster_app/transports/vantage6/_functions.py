@@ -251,10 +251,10 @@ except ImportError:
         """Return a function as it is."""
         return function
 
-    central = data_extraction = _plain  # version 4 has no stages
+    central = data_extraction = _plain  # vantage6 4 has no sessions
     try:
         from vantage6.algorithm.tools.decorators import algorithm_client, data
-    except ImportError:  # without vantage6 the functions are what they are
+    except ImportError:  # without vantage6 the functions stay undecorated
         algorithm_client = _plain
 
         def data(_n_databases: int) -> Any:
@@ -274,7 +274,7 @@ __all__ = [
     "select_k",
     "site_facts",
 ]
-if SESSIONS:  # version 4 reads the database itself, and has no stages
+if SESSIONS:  # vantage6 4 reads the database itself and has no sessions
     __all__ += ["read_table"]
 
 FOLDERS = ("SESSION_FOLDER", "TEMPORARY_FOLDER")
