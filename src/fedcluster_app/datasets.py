@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentParser
 from collections.abc import Mapping, Sequence
+from io import BytesIO
 from pathlib import Path
 from subprocess import list2cmdline
 from typing import Any
@@ -300,19 +301,28 @@ def write(name: str, folder: str | Path, *, seed: int = 0) -> list[Path]:
     Raises
     ------
     InputError
-        If there is no such data set, or a file exists already; then nothing is written.
+        If there is no such data set, or a file exists already and holds something else; then
+        nothing is written.
     """
     tables = load(name, seed=seed)
-    files = {Path(folder) / f"{site}.csv": table for site, table in tables.items()}
-    if there := [file for file in files if file.exists()]:
-        raise InputError(f"{there[0]} is there already: choose another --out")
+    files = {Path(folder) / f"{site}.csv": _csv(table) for site, table in tables.items()}
     try:
+        for file, content in files.items():
+            if file.exists() and file.read_bytes() != content:
+                raise InputError(f"{file} exists and differs: choose another --out")
         Path(folder).mkdir(parents=True, exist_ok=True)
-        for file, table in files.items():
-            csv.write_csv(table, file, csv.WriteOptions(quoting_style="needed"))
+        for file, content in files.items():
+            file.write_bytes(content)
     except OSError as error:
         raise InputError(f"{folder} cannot be written to: {reason(error)}") from error
     return list(files)
+
+
+def _csv(table: pa.Table) -> bytes:
+    """Return a table as CSV."""
+    buffer = BytesIO()
+    csv.write_csv(table, buffer, csv.WriteOptions(quoting_style="needed"))
+    return buffer.getvalue()
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -332,7 +342,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = ["fedcluster", "fit", *map(str, files)]
     k = "10" if options.name == "digits" else "auto"
     command += ["-k", k, "--out", "result"]
-    sys.stdout.write(f"{text}{list2cmdline(command)}\n")  # in quotes that all shells know
+    sys.stdout.write(f"{text}{list2cmdline(command)}\n")  # double quotes work in all shells
     return 0
 
 

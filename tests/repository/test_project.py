@@ -84,7 +84,7 @@ def test_a_quick_start_installs_what_it_shows(page):
     """Pictures need matplotlib, which is an extra; and so is what reads Excel."""
     text = (ROOT / page).read_text("utf-8")
     [extras] = re.findall(r'^python -m pip install "\.\[([^]]+)\]" +# with', text, re.M)
-    assert set(extras.split(",")) == {"plot", "excel"}
+    assert set(extras.split(",")) == {"plot", "pandas", "excel"}
     assert set(extras.split(",")) <= PROJECT["project"]["optional-dependencies"].keys()
 
 

@@ -66,10 +66,12 @@ def test_a_file_that_is_there_is_left_alone(tmp_path, capsys):
     (tmp_path / "south.csv").write_text("mine")
     assert main(["clinics", "--out", str(tmp_path)]) == 2
     said = capsys.readouterr().err
-    assert said == f"error: {tmp_path / 'south.csv'} is there already: choose another --out\n"
+    assert said == f"error: {tmp_path / 'south.csv'} exists and differs: choose another --out\n"
     assert [file.name for file in tmp_path.iterdir()] == ["south.csv"]
     (tmp_path / "file").touch()
     assert main(["bank", "--out", str(tmp_path / "file")]) == 2
     assert "cannot be written to" in capsys.readouterr().err
+    files = write("bank", tmp_path / "bank")
+    assert write("bank", tmp_path / "bank") == files  # the same again is no loss
     with pytest.raises(InputError, match="no data set 'iris': choose one of clinics, bank"):
         load("iris")
