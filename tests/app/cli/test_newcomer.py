@@ -16,7 +16,7 @@ from packaging.requirements import Requirement
 
 from fedcluster_app import datasets
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 SRC = ROOT / "src"
 INSTALLS = re.compile(r'python -m pip install \\?"\.\[([\w,]+)\]\\?"(.*)')
 JUPYTER = ("ipykernel", "nbclient")
