@@ -304,25 +304,20 @@ def write(name: str, folder: str | Path, *, seed: int = 0) -> list[Path]:
         If there is no such data set, or a file exists already and holds something else; then
         nothing is written.
     """
-    tables = load(name, seed=seed)
-    files = {Path(folder) / f"{site}.csv": _csv(table) for site, table in tables.items()}
+    contents: dict[Path, bytes] = {}
+    for site, table in load(name, seed=seed).items():
+        csv.write_csv(table, buffer := BytesIO(), csv.WriteOptions(quoting_style="needed"))
+        contents[Path(folder) / f"{site}.csv"] = buffer.getvalue()
     try:
-        for file, content in files.items():
+        for file, content in contents.items():
             if file.exists() and file.read_bytes() != content:
                 raise InputError(f"{file} exists and differs: choose another --out")
         Path(folder).mkdir(parents=True, exist_ok=True)
-        for file, content in files.items():
+        for file, content in contents.items():
             file.write_bytes(content)
     except OSError as error:
         raise InputError(f"{folder} cannot be written to: {reason(error)}") from error
-    return list(files)
-
-
-def _csv(table: pa.Table) -> bytes:
-    """Return a table as CSV."""
-    buffer = BytesIO()
-    csv.write_csv(table, buffer, csv.WriteOptions(quoting_style="needed"))
-    return buffer.getvalue()
+    return list(contents)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
