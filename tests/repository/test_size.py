@@ -29,7 +29,7 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_058,
-    "lines of the application": 20_541,
+    "lines of the application": 20_545,
     "modules": 223,
     "functions": 4302,
     "modules that a fit loads": 72,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 38_824,
     "pages": 28,
-    "lines of tests": 63_496,
+    "lines of tests": 63_624,
     "lines of tests of refusals and pairs": 2_692,
 }
 
