@@ -6,13 +6,14 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from fedcluster.errors import InputError
-from fedcluster.texts import command_line, counted
+from fedcluster.errors import InputError, SiteError
+from fedcluster.texts import command_line, counted, some_of
 from fedcluster_app.coordinator.certificates import accepted_keys
 from fedcluster_app.coordinator.folder import Federation
 from fedcluster_app.coordinator.lifecycle import certificate_end, expiry_notice, own_certificates
 from fedcluster_app.coordinator.operators import operators, operators_log
 from fedcluster_app.coordinator.runs import State, runs
+from fedcluster_app.coordinator.service_client import Coordinator
 from fedcluster_app.site.doctor import (
     DOUBTFUL,
     GOOD,
@@ -55,6 +56,7 @@ def examined(folder: Path, transports: Sequence[str] = ()) -> Iterator[Finding]:
             state, said = WRONG, str(error)
         yield Finding(what, state, said)
     yield _program(federation)
+    yield from _sites(federation)
     yield modes(federation.folder)
     yield disk(federation.folder)
 
@@ -100,6 +102,21 @@ def _program(federation: Federation) -> Finding:
         here = Address.read(federation.local_address)
         return reached(here, federation.authority, federation.host)
     return Finding("coordinator", DOUBTFUL, f"is not seen to run here: {start}")
+
+
+def _sites(federation: Federation) -> Iterator[Finding]:
+    """Yield which sites are not connected, if the coordinator runs."""
+    coordinator = Coordinator.at(federation.folder)
+    if not coordinator.answers():
+        return
+    try:
+        sites = coordinator.get("/sites")["sites"]
+    except (InputError, SiteError) as error:
+        yield Finding("sites", WRONG, str(error))
+        return
+    away = [name for name, site in sites.items() if not site["connected"]]
+    said = f"not connected: {some_of(away)}" if away else "all are connected"
+    yield Finding("sites", DOUBTFUL if away else GOOD, said)
 
 
 def _runs(federation: Federation) -> tuple[str, str]:

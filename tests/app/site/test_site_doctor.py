@@ -29,6 +29,7 @@ from fedcluster.core import State, Task
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator.certificates import Authority
+from fedcluster_app.coordinator.service_client import Coordinator
 from fedcluster_app.site import doctor
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership
@@ -235,6 +236,18 @@ def test_a_coordinator_is_examined_whether_it_runs_or_not(site: Path) -> None:
             "is reached; its certificate is valid"
             in examine_federation(folder)[1]["coordinator"][1]
         )
+
+
+@pytest.mark.parametrize(("away", "state"), [([], "good"), (["south"], "doubtful")])
+def test_sites_that_are_not_connected_are_named(
+    away: list[str], state: str, site: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = {name: {"connected": name not in away} for name in ("north", "south")}
+    monkeypatch.setattr(Coordinator, "answers", lambda _: True)
+    monkeypatch.setattr(Coordinator, "get", lambda _, path: {"sites": told})
+    _, found = examine_federation(site.parents[1])
+    said = "not connected: south" if away else "all are connected"
+    assert found["sites"] == (state, said)
 
 
 def test_what_a_coordinator_lacks_is_named_with_what_to_do(site: Path) -> None:
