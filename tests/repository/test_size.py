@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_058,
-    "lines of the application": 20_545,
+    "lines of the library": 26_057,
+    "lines of the application": 20_568,
     "modules": 223,
-    "functions": 4302,
+    "functions": 4304,
     "modules that a fit loads": 72,
     "constants": 248,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 38_824,
     "pages": 28,
-    "lines of tests": 63_624,
+    "lines of tests": 63_649,
     "lines of tests of refusals and pairs": 2_692,
 }
 

@@ -76,14 +76,11 @@ def examined(
     yield _rows(site)
     yield from _groups(site)
     yield _names(site)
-    yield reached(Address.read(membership.coordinator), membership.authority(folder))
+    flare = folder / "flare" / "startup" / "rootCA.pem"  # who vouches for a server of FLARE
+    authority = flare if flare.exists() else membership.authority(folder)
+    yield reached(Address.read(membership.coordinator), authority)
     yield from _own_key(told or {})
-    if check_start is not None:
-        try:
-            check_start(path)
-            yield Finding("start", GOOD, "keys, log and state are in order")
-        except InputError as error:
-            yield Finding("start", WRONG, str(error))
+    yield from _start(path, check_start)
     yield modes(folder)
     yield disk(folder)
     warm = compiled_mark().exists()
@@ -105,6 +102,18 @@ def _own_key(told: Mapping[str, str]) -> Iterator[Finding]:
         advice = "" if same else ", another than here: sites are updated first, then it"
         said = f"the coordinator has fedcluster {theirs}{advice}"
         yield Finding("its version", GOOD if same else DOUBTFUL, said)
+
+
+def _start(path: Path, check_start: Callable[[Path], None] | None) -> Iterator[Finding]:
+    """Yield what a start would refuse of what is in the site's folder, if that is known."""
+    if check_start is None:
+        return
+    try:
+        check_start(path)
+    except InputError as error:
+        yield Finding("start", WRONG, str(error))
+        return
+    yield Finding("start", GOOD, "keys, log and state are in order")
 
 
 def disk(folder: Path) -> Finding:

@@ -99,6 +99,10 @@ def check_start(path: Path) -> None:
     membership = Membership.from_site_file(site)
     check_files(path, membership)
     check_kept(site, membership)
+    if (kit := path.absolute().parent / "flare").is_dir():
+        from fedcluster_app.transports.flare.locks import check_locks
+
+        check_locks(kit)
 
 
 def check_files(path: Path, membership: Membership) -> None:

@@ -186,6 +186,18 @@ def test_another_authority_does_not_vouch_for_the_coordinator(site: Path) -> Non
     assert "is the file of [federation] certificate the coordinator's?" in found["coordinator"][1]
 
 
+def test_over_flare_the_kit_says_who_vouches_and_its_locks_are_looked_at(site: Path) -> None:
+    startup = site / "flare" / "startup"
+    startup.mkdir(mode=0o700, parents=True)
+    shutil.copy(site / "state/ca.crt", startup / "rootCA.pem")
+    (site / "state/ca.crt").write_bytes(Authority.make().pem)
+    with coordinator(site.parents[1] / "certificates") as port:
+        status, found, _ = examine(site, port)
+    assert (status, found["coordinator"][0]) == (1, "good")
+    assert found["start"][0] == "wrong"
+    assert "is no startup kit of FLARE" in found["start"][1]
+
+
 def test_a_connection_without_encryption_is_doubtful(tmp_path: Path) -> None:
     trial = tmp_path / "trial"
     status, said = invoke("federation", "new", trial, "--sites", "north", "--insecure")
