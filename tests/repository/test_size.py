@@ -29,8 +29,8 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_057,
-    "lines of the application": 20_568,
-    "modules": 223,
+    "lines of the application": 20_586,
+    "modules": 224,
     "functions": 4304,
     "modules that a fit loads": 72,
     "constants": 248,

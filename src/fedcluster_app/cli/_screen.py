@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from fedcluster.errors import InputError
     from fedcluster.rounds import CommunicationRound
     from fedcluster.texts import Table
-    from fedcluster_app.site.doctor import Finding
+    from fedcluster_app.trust.findings import Finding
 
 
 Doing = Callable[[str], None]

@@ -14,7 +14,8 @@ from fedcluster_app.coordinator.lifecycle import certificate_end, expiry_notice,
 from fedcluster_app.coordinator.operators import operators, operators_log
 from fedcluster_app.coordinator.runs import State, runs
 from fedcluster_app.coordinator.service_client import Coordinator
-from fedcluster_app.site.doctor import (
+from fedcluster_app.trust.audit_log import verify
+from fedcluster_app.trust.findings import (
     DOUBTFUL,
     GOOD,
     PACKAGES,
@@ -25,7 +26,6 @@ from fedcluster_app.site.doctor import (
     reached,
     versions,
 )
-from fedcluster_app.trust.audit_log import verify
 from fedcluster_app.trust.identity import Address
 from fedcluster_app.trust.owned_files import is_running
 
