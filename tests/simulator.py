@@ -270,7 +270,7 @@ class World:
         transport = RetryingTransport(
             Connection(self), DEADLINE, clock=lambda: self.now, grace=30.0
         )
-        transport.poll = transport.look_around  # nobody cancels the run meanwhile
+        transport.poll = transport.recheck  # nobody cancels the run meanwhile
         return engine_over(transport, sorted(self.sites), secure=self.secure)
 
     # What must hold

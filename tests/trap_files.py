@@ -577,7 +577,11 @@ def other_contents(files: Mapping[str, bytes]) -> Iterator[Trap]:
     yield Trap("a line of units", {**files, "west.csv": units}, "refused", "", "in any column")
     blanks = files["west.csv"].replace(b",", b"   ")
     yield Trap(
-        "blanks between columns", {**files, "west.csv": blanks}, "refused", "", "blanks part"
+        "blanks between columns",
+        {**files, "west.csv": blanks},
+        "refused",
+        "",
+        "separated by blanks",
     )
     contents = {
         "a workbook": b"PK\x03\x04", "an old workbook": b"\xd0\xcf\x11\xe0\xa1",

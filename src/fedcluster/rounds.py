@@ -435,7 +435,7 @@ def run(
     return run_plan(plan, engine, participation=participation, seed=seed).value
 
 
-def told(metric: Metric, state: State) -> State:
+def state_for(metric: Metric, state: State) -> State:
     """Return the state for a metric: the clusters, with the memory that it declares."""
     declared = allowed_of(metric).memory
     return replace(state, memory={n: a for n, a in state.memory.items() if n in declared})

@@ -44,10 +44,10 @@ def by_weight(weights: Floats, centers: Floats) -> NDArray[np.intp]:
     >>> by_weight(np.array([4.0, 4.0 + 1e-15, 9.0]), np.array([[5.0], [2.0], [7.0]]))
     array([2, 1, 0])
     """
-    told, places = (
+    totals, places = (
         coarse(each, float(np.abs(each).max(initial=0.0))) for each in (weights, centers)
     )
-    return np.lexsort([*centers.T[::-1], *places.T[::-1], -told])
+    return np.lexsort([*centers.T[::-1], *places.T[::-1], -totals])
 
 
 def as_sums(centers: Floats, weights: Floats, counts: NDArray[np.integer | np.bool_]) -> Summary:

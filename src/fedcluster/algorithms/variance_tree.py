@@ -253,8 +253,8 @@ def _undo(
         parent, child, feature = tree.parent[c], tree.child[c], tree.feature[c]
         larger = parent if weights[parent] >= weights[child] else child
         tries[parent] += 1
-        told = weights[larger] > 0  # False if the sites held back both sides of the cut
-        mean = sums[larger, feature] / weights[larger] if told else tree.threshold[c]
+        is_disclosed = weights[larger] > 0  # False if the sites held back both sides of the cut
+        mean = sums[larger, feature] / weights[larger] if is_disclosed else tree.threshold[c]
         column[parent], value[parent] = feature, mean
         sums[parent] += sums[child]
         weights[parent] += weights[child]

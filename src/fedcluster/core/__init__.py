@@ -39,9 +39,9 @@ from fedcluster.core.step import (
 from fedcluster.core.task import (
     SCALARS,
     Filter,
+    FirstTasks,
     Introduction,
     Limit,
-    Look,
     SiteInfo,
     Task,
     first_alike,

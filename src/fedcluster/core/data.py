@@ -249,8 +249,8 @@ def on_grid(values: Rows) -> Rows:
 def coarse(values: Floats, largest: Floats | float) -> Floats:
     """Return values rounded to multiples of 2^-32 of the power of two above ``largest``.
 
-    Sums are rounded in another way for each order of rows. Numbers that differ by that alone decide
-    nothing, neither which of them is larger nor what a row is nearer to.
+    Sums are rounded differently for each order of rows. Numbers that differ only by rounding must
+    count as equal, in comparisons and in ties between centres.
 
     Examples
     --------

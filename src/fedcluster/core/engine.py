@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core.step import Algorithm, PlannedStep, State, Summary
-from fedcluster.core.task import Introduction, Look, SiteInfo, Task
+from fedcluster.core.task import FirstTasks, Introduction, SiteInfo, Task
 
 ALL_SITES = "all sites"
 """Name under which answers hold the sum of all sites if sums are secure."""
@@ -135,7 +135,7 @@ class Engine(Protocol):
         texts: Collection[str] = (),
         labels: bool = False,
         steps: Sequence[PlannedStep] = (),
-        look: Look | None = None,
+        first_tasks: FirstTasks | None = None,
         sends: bool = False,
     ) -> tuple[SiteInfo, ...]:
         """Return the metadata of the sites, in the order of their names.
@@ -155,7 +155,7 @@ class Engine(Protocol):
         steps : sequence of Step or type, default=()
             The steps that will be asked. A site that does not know one of them, or must not answer
             it, sends no answers from now on.
-        look : callable, optional
+        first_tasks : callable, optional
             The tasks that will probably be asked first. An engine to which a round costs much asks
             them along with the columns, and then knows the answers.
         sends : bool, default=False

@@ -234,7 +234,7 @@ class SiteInfo:
     sends: bool = field(default=True, compare=False)
 
 
-Look = Callable[[Sequence[Column] | None], Sequence[Task]]
+FirstTasks = Callable[[Sequence[Column] | None], Sequence[Task]]
 """Function that returns the first tasks about the numeric columns of a site, as it describes them,
 and for None the same tasks in a form in which a site fills in its own columns."""
 
@@ -246,5 +246,5 @@ class Introduction(TypedDict, total=False):
     texts: Collection[str]
     labels: bool
     steps: Sequence[PlannedStep]
-    look: Look | None
+    first_tasks: FirstTasks | None
     sends: bool

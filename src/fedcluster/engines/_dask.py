@@ -130,7 +130,7 @@ class DaskEngine:
         if keep or self._how.rules.groups is not None:
             opened = self._dask.compute(opened)
         self._opened = dict(zip(named, opened, strict=True))
-        self._told: dict[tuple[Any, ...], tuple[SiteInfo, ...]] = {}
+        self._described: dict[tuple[Any, ...], tuple[SiteInfo, ...]] = {}
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -158,13 +158,13 @@ class DaskEngine:
     def introduce(self, **asked: Unpack[Introduction]) -> tuple[SiteInfo, ...]:
         """Return the metadata of the partitions that have rows; see `Engine`."""
         key = bool(asked.get("columns")), tuple(asked.get("texts", ())), bool(asked.get("labels"))
-        if key not in self._told:
-            told = {name: site for name, (site, _) in self._sites.items()}
+        if key not in self._described:
+            described = {name: site for name, (site, _) in self._sites.items()}
             if key[0] or key[2]:
                 wish = {"columns": key[0], "texts": key[1], "labels": key[2]}
-                told = self._gathered(self._each(told, partial(_introduced, wish)))
-            self._told[key] = tuple(told.values())
-        return self._told[key]
+                described = self._gathered(self._each(described, partial(_introduced, wish)))
+            self._described[key] = tuple(described.values())
+        return self._described[key]
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Answer all tasks at each of the named partitions, and add the answers if possible."""
@@ -395,8 +395,8 @@ def _answered(tasks: tuple[Task, ...], part: Opened) -> Joint:
 def _introduced(asked: Mapping[str, Any], part: Opened) -> SiteInfo:
     """Return the requested metadata of a partition."""
     tell = methodcaller("introduce", **asked)
-    told: SiteInfo = at_site(part.client, "describing its columns, ", tell)
-    return told
+    info: SiteInfo = at_site(part.client, "describing its columns, ", tell)
+    return info
 
 
 def _done(name: str, part: Opened, digest: str, do: Callable[[Opened], Any]) -> Any:

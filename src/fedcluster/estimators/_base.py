@@ -227,7 +227,7 @@ def read_groups(groups: Any, rows: Rows, where: str) -> NDArray[np.int64] | None
     if names.dtype.kind not in "iub":
         nobody = [is_blank(name) for name in names.tolist()]
         if any(nobody):
-            raise ValueError(f"{where}row {nobody.index(True)}: groups does not say whose it is")
+            raise ValueError(f"{where}row {nobody.index(True)}: groups names no person")
         names = np.char.strip(names.astype(str))
     numbers: NDArray[np.int64] = np.unique(names, return_inverse=True)[1].astype(np.int64)
     return numbers
@@ -311,8 +311,9 @@ def _warn_of_empty(
         if n_empty := int(empty.sum()):
             have = "1 row has" if n_empty == 1 else f"{n_empty:,} rows have"
             warnings.warn(
-                f"{part.owner}: {have} no value in any column, as row {int(np.argmax(empty))}; all "
-                "is filled in there, and counts as in other rows: leave such rows out",
+                f"{part.owner}: {have} no value in any column, as row {int(np.argmax(empty))}; "
+                "all of "
+                "their values would be filled in: leave such rows out",
                 stacklevel=5,
             )
 

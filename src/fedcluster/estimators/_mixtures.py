@@ -248,8 +248,8 @@ class FederatedGaussianMixture(DensityMixin, Federated):
         levels = 0
         for text in np.unique(texts[texts > 0]):
             mine = texts == text
-            all_told = self.state_.memory["overall"][mine].sum() > 1 - 1e-9
-            levels += k * (int(mine.sum()) - all_told)
+            all_named = self.state_.memory["overall"][mine].sum() > 1 - 1e-9
+            levels += k * (int(mine.sum()) - all_named)
         noise = int(self._mixture.log_noise is not None)
         return (own[self.covariance_type] if p else 0) + k * p + k - 1 + noise + levels
 

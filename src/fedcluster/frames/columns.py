@@ -117,7 +117,7 @@ def put(found: dict[Any, Any], key: Any, value: Any, option: str, of: str) -> No
     """
     said = found.setdefault(key, value)
     if said is not value and said != value:
-        raise InputError(f"{option} says two different things of {of}; say one of them")
+        raise InputError(f"{option} gives two different values for {of}; give one of them")
 
 
 def first_twice(names: Iterable[str]) -> str | None:
@@ -288,8 +288,9 @@ def common_names(
         if any(len(those) > 1 for those in sites.values()):
             if len({tuple(sorted(those)) for those in sites.values()}) > 1:
                 warnings.warn(
-                    f"the columns {listed(list(map(repr, every)))} are not taken for one, as a "
-                    "site has two of them; rename one there",
+                    f"the columns {listed(list(map(repr, every)))} are not joined, as a site has "
+                    "two "
+                    "of them; rename one at that site",
                     stacklevel=3,
                 )
             continue

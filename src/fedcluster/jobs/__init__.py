@@ -12,7 +12,7 @@ from fedcluster.jobs._kinds import model_name as model_name
 from fedcluster.jobs._kinds import model_of as model_of
 from fedcluster.jobs._kinds import tried as tried
 from fedcluster.jobs._procedure import Job as Job
-from fedcluster.jobs._procedure import JobReport, Procedure, Stage, Watch
+from fedcluster.jobs._procedure import JobReport, PlanContext, Procedure, Watch
 from fedcluster.jobs._procedure import choice_of as choice_of
 from fedcluster.jobs._procedure import clustering_of as clustering_of
 from fedcluster.jobs._procedure import drawn as drawn
@@ -123,7 +123,7 @@ def plan_of(
         If the job is not possible for these sites.
     """
     drawn_seed = drawn(job.seed) if seed is None else seed
-    return procedure_of(job).plan(Stage(sites, drawn_seed, preprocessor))
+    return procedure_of(job).plan(PlanContext(sites, drawn_seed, preprocessor))
 
 
 def job_from_json(name: str, parameters: Mapping[str, Any]) -> Job:

@@ -12,10 +12,10 @@ from fedcluster import preprocessing, recipes
 from fedcluster.core import Engine, Filter, Labels, PlannedStep, Result, SiteInfo, State
 from fedcluster.errors import InputError
 from fedcluster.jobs._procedure import (
-    Found,
     JobReport,
+    JobResult,
+    PlanContext,
     Procedure,
-    Stage,
     Watch,
     clustering_of,
     drawn,
@@ -136,7 +136,7 @@ class Clustering(Procedure):
         yield from profiling.profile_steps(k, fit.prepare) if fit.profile else []
         yield from bootstrap.COMPARING if fit.stability else []
 
-    def plan(self, at: Stage, draws: Sequence[int] = ()) -> Plan[Any]:
+    def plan(self, at: PlanContext, draws: Sequence[int] = ()) -> Plan[Any]:
         """Return the plan of questions about the prepared rows, also drawn again with seeds."""
         self.check(at.sites)
         n_rows, preprocessor = sum(rows_of(at.sites)), at.preprocessor
@@ -182,7 +182,7 @@ class FitProcedure(Clustering):
         check_rows(self.fit.n_clusters if ks is None else max(ks, default=1), n_rows)
         return self.fit if ks is None else replace(self.fit, n_clusters=ks)
 
-    def whole_plan(self, at: Stage) -> Plan[Found]:
+    def whole_plan(self, at: PlanContext) -> Plan[JobResult]:
         """Plan a clustering, with its stability and its profiles if requested."""
         stability = None
         if self.fit.stability:
@@ -192,13 +192,13 @@ class FitProcedure(Clustering):
         found, smallest = clustering_of(value), smallest_of(at.sites)
         how = _of_clusters(found, at.preprocessor)
         if not self.fit.profile:
-            return Found(value, stability, preprocessor=how)
+            return JobResult(value, stability, preprocessor=how)
         profiles = yield from profiling.profiles_of(
             found.state, found.algorithm, how, at.columns, smallest=smallest
         )
-        return Found(value, stability, profiles, preprocessor=how)
+        return JobResult(value, stability, profiles, preprocessor=how)
 
-    def _with_stability(self, at: Stage) -> Plan[tuple[Any, Stability]]:
+    def _with_stability(self, at: PlanContext) -> Plan[tuple[Any, Stability]]:
         """Plan a clustering, its replicates and their comparison.
 
         The replicates share the rounds of the clustering, or of a judgement of clusters of any
@@ -211,8 +211,8 @@ class FitProcedure(Clustering):
             value = yield from with_preprocessing(self.plan(at, draws), how)
             own, left_out = clustering_of(value), n - len(value.replicates)
             how = _of_clusters(own, how)
-            told = how.keeping() if how is not None and how.missing == "ignore" else None
-            rows = profiling.assigned_rows(own.state, own.algorithm, how, told)
+            reported = how.keeping() if how is not None and how.missing == "ignore" else None
+            rows = profiling.assigned_rows(own.state, own.algorithm, how, reported)
             compared = bootstrap.compared(own.state, value.replicates, rows, left_out, value.gaps)
             return value, (yield from compared)
         plan = with_preprocessing(self.plan(at), how)

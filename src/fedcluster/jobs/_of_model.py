@@ -11,7 +11,7 @@ from typing import Any, Self
 from fedcluster.algorithms import FFCM, Lloyd
 from fedcluster.core import Engine, Metric, PlannedStep, RowTransform, SiteInfo, State, check_step
 from fedcluster.errors import InputError
-from fedcluster.jobs._procedure import Found, Procedure, Stage
+from fedcluster.jobs._procedure import JobResult, PlanContext, Procedure
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.external import Agreement
 from fedcluster.model.assigned_rows import AssignedRows
@@ -76,15 +76,15 @@ class OfModel(Procedure):
 class ProfileProcedure(OfModel):
     """Procedure of profiles of a model's clusters."""
 
-    def plan(self, at: Stage) -> Plan[Any]:
+    def plan(self, at: PlanContext) -> Plan[Any]:
         """Return the plan of questions about the rows."""
         self.check(at.sites)
         return self.profiles(at.sites)
 
-    def whole_plan(self, at: Stage) -> Plan[Found]:
+    def whole_plan(self, at: PlanContext) -> Plan[JobResult]:
         """Plan the profiles, which are also the value of the job."""
         profiles = yield from self.plan(at)
-        return Found(profiles, profiles=profiles)
+        return JobResult(profiles, profiles=profiles)
 
 
 class EvaluateProcedure(OfModel):
@@ -167,7 +167,7 @@ class EvaluateProcedure(OfModel):
             job = replace(job, classes=tuple(sorted(every)))
         return type(self)(job)
 
-    def plan(self, at: Stage) -> Plan[Any]:
+    def plan(self, at: PlanContext) -> Plan[Any]:
         """Return the plan of questions about the prepared rows."""
         self.check(at.sites)
         model, job = self.model, self.job
@@ -182,7 +182,7 @@ class EvaluateProcedure(OfModel):
             seed=at.seed,
         )
 
-    def whole_plan(self, at: Stage) -> Plan[Found]:
+    def whole_plan(self, at: PlanContext) -> Plan[JobResult]:
         """Plan the scores and, in the same rounds, what else is requested."""
         plans: list[Plan[Any]] = [
             with_preprocessing(self.plan(at), self._row_transform(at.preprocessor))
@@ -199,7 +199,7 @@ class EvaluateProcedure(OfModel):
         beside = None if self.other is None else more.pop()
         profiles = more.pop() if self.job.profile else None
         scores = scores if objective is None else scores | more[0]
-        return Found(scores, profiles=profiles, beside=beside)
+        return JobResult(scores, profiles=profiles, beside=beside)
 
     def _row_transform(self, preprocessor: Preprocessor | None) -> RowTransform | None:
         """Return the transform at the sites: preparation and, if needed, assignment of rows."""

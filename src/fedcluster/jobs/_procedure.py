@@ -48,7 +48,7 @@ Watch = Callable[[CommunicationRound], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stage:
+class PlanContext:
     """What is known when a plan is made.
 
     Parameters
@@ -73,7 +73,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class JobResult:
     """Return value of a job's plan: its value, and what was requested in addition.
 
     A ``preprocessor`` is that of the clusters, if not that of the stage.
@@ -200,12 +200,12 @@ class Procedure(ABC):
         """
 
     @abstractmethod
-    def plan(self, at: Stage) -> Plan[Any]:
+    def plan(self, at: PlanContext) -> Plan[Any]:
         """Return the plan of questions about the prepared rows at a stage."""
 
-    def whole_plan(self, at: Stage) -> Plan[Found]:
+    def whole_plan(self, at: PlanContext) -> Plan[JobResult]:
         """Plan everything that is asked after the preprocessing."""
-        return Found((yield from with_preprocessing(self.plan(at), at.preprocessor)))
+        return JobResult((yield from with_preprocessing(self.plan(at), at.preprocessor)))
 
     def informed_by(self, _engine: Engine) -> Self:
         """Return the procedure with the facts about the sites that it needs before planning."""
@@ -281,7 +281,7 @@ class Procedure(ABC):
         seed, steps = drawn(self.job.seed), self.steps()
         engine, fitting = self._agreed(engine, steps, enough)
         # a dry run: refuse what is impossible for these sites before they are asked
-        self.plan(Stage(introduced := engine.introduce(steps=steps), seed))
+        self.plan(PlanContext(introduced := engine.introduce(steps=steps), seed))
         for line in self.foreseen(introduced):
             warnings.warn(line, FewGroupsWarning, stacklevel=4)
         listener = Listener(robust_rule(self.job, engine.introduce(), seed))
@@ -298,14 +298,14 @@ class Procedure(ABC):
         rounds = len(before.communication_rounds)
         self.check_width(_width_of(preprocessor, columns, sites))
         outcome = run_plan(
-            self.whole_plan(Stage(sites, seed, preprocessor, columns, rounds)),
+            self.whole_plan(PlanContext(sites, seed, preprocessor, columns, rounds)),
             engine,
             participation=self.job.participation,
             watch=watch,
             listener=listener,
             seed=seed,
         )
-        found: Found = outcome.value
+        found: JobResult = outcome.value
         report = JobReport(
             self.job,
             replace(outcome, value=with_account(found.value, listener)).after(before),
@@ -369,7 +369,7 @@ def _described(
     asked: Introduction = {"columns": True, "texts": how.named, "steps": steps}
     # bounds, logarithms and dates change values before the first summary
     if not (how.bounds or how.log or how.dates):
-        asked["look"] = prepared.first_look
+        asked["first_tasks"] = prepared.first_tasks
     sites = engine.introduce(**asked)
     return {site.name: site.columns for site in sites if site.answered}
 

@@ -144,14 +144,14 @@ def means_of(means: Floats, n: Floats, spread: float = 0.0) -> Floats:
     return to_steps(means, least)
 
 
-def spreads_of(spreads: Floats, exact: Floats, told: Floats, n: Floats) -> Floats:
+def spreads_of(spreads: Floats, exact: Floats, published: Floats, n: Floats) -> Floats:
     """Return the spreads (k,) of one column in k clusters, as they may be published.
 
     Parameters
     ----------
     spreads, exact : ndarray of shape (k,)
         The spreads and the means.
-    told : ndarray of shape (k,)
+    published : ndarray of shape (k,)
         The means as they are published.
     n : ndarray of shape (k,)
         The number of rows of each.
@@ -160,7 +160,7 @@ def spreads_of(spreads: Floats, exact: Floats, told: Floats, n: Floats) -> Float
     flag = np.abs(square - exact * (1 - exact)) <= 1e-9 * np.maximum(exact**2, square)
     if flag[np.isfinite(square)].all():
         result: Floats = np.where(
-            np.isfinite(square), np.sqrt(np.maximum(told * (1 - told), 0)), np.nan
+            np.isfinite(square), np.sqrt(np.maximum(published * (1 - published), 0)), np.nan
         )
         return result
     least = max(STEP * are_whole(exact * n), ROWS * float(np.nanmax(square)))
@@ -299,25 +299,25 @@ def _of_result(result: Result, report: Any, n: float) -> Result:
 
 def _centers(centers: Floats, n: Floats, report: Any) -> Floats:
     """Return centres (k, p) as they may be published, column by column in their own units."""
-    told, how = np.array(centers, dtype=np.float64), report.preprocessor
-    if not told.size:
-        return told
+    published, how = np.array(centers, dtype=np.float64), report.preprocessor
+    if not published.size:
+        return published
     linear = how is not None and how.principal is None and not how.unit
     spreads = _spreads_of(report)
     j = 0
     for column in how.columns if linear else ():
         for name in column.names:
             shift = column.shift if isinstance(column, NumericColumn) else 0.0
-            values = told[:, j] * column.scale + shift
+            values = published[:, j] * column.scale + shift
             if isinstance(column, NumericColumn):
                 values = means_of(values, n, spreads.get(name, 0.0))
             elif not column.coded:
                 values = shares_of(values, n)
-            told[:, j] = (values - shift) / column.scale
+            published[:, j] = (values - shift) / column.scale
             j += 1
-    for column_of in range(j, told.shape[1]):
-        told[:, column_of] = means_of(told[:, column_of], n, spreads.get(column_of, 0.0))
-    return told
+    for column_of in range(j, published.shape[1]):
+        published[:, column_of] = means_of(published[:, column_of], n, spreads.get(column_of, 0.0))
+    return published
 
 
 def _spreads_of(report: Any) -> dict[Any, float]:

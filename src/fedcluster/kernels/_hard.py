@@ -560,7 +560,7 @@ class Memory:
         """Return whether bounds for the rows are worth trying, and fit into memory."""
         if run.waits(X, own, apart) or not self._has_room(X, len(own)):
             return False
-        return not run.is_hopeless(X, own, apart)
+        return not run.is_mostly_uncertain(X, own, apart)
 
     def _take(self, centers: Floats, apart: Floats) -> Run | None:
         """Remove and return the run with the most similar centres, if similar enough."""
@@ -616,7 +616,7 @@ class Run:
     bounds: BoundedSweep | None = None
     counts: NDArray[np.int64] | None = None
     far: float = field(default_factory=lambda: FAR)
-    hopeless = 0.5  # share of uncertain rows from which on bounds do not pay
+    most_uncertain = 0.5  # share of uncertain rows from which on bounds do not pay
     # after such a failure, the factor by which the largest displacement for a new trial shrinks
     less = 0.8
     enough = 0.75  # largest estimated time of a first pass with bounds, relative to a full pass
@@ -627,7 +627,7 @@ class Run:
             return True
         return self.least_time(X, own) > self.enough
 
-    def is_hopeless(self, X: Rows, own: Floats, apart: Floats) -> bool:
+    def is_mostly_uncertain(self, X: Rows, own: Floats, apart: Floats) -> bool:
         """Return whether, in a sample, most rows would be uncertain after another such move."""
         some = as_rows(X[::FEW])
         if len(some) < FEWEST:
@@ -635,10 +635,12 @@ class Run:
         packed = pack_centers(some, self.centers)
         trial = BoundedSweep(some, packed, len(own))
         trial.sweep(some, as_weights(None), packed, own, apart)
-        is_hopeless = trial.doubtful_share(own, apart, _rounding(some, packed)) > self.hopeless
-        if is_hopeless:
+        is_mostly_uncertain = (
+            trial.doubtful_share(own, apart, _rounding(some, packed)) > self.most_uncertain
+        )
+        if is_mostly_uncertain:
             self.far = min(self.far, own.max() / apart.mean()) * self.less
-        return is_hopeless
+        return is_mostly_uncertain
 
     def least_time(self, X: Rows, own: Floats) -> float:
         """Return the relative time of a pass with bounds if no row were uncertain.

@@ -271,7 +271,7 @@ def _transposed(builder: ir.IRBuilder, rows: list[ir.Value]) -> list[ir.Value]:
     rows, count = list(rows), len(rows)
     half = 1
     while half < count:
-        # of a pair of rows: 0 ... count - 1 are the first one's lanes, count ... the second one's
+        # lanes of a pair of rows: 0 ... count - 1 of the first row, count ... of the second
         firsts = [count + lane - half if lane & half else lane for lane in range(count)]
         seconds = [count + lane if lane & half else lane + half for lane in range(count)]
         for i in range(count):

@@ -185,10 +185,10 @@ class _Announcer(event.Listener):
 
 
 def compiled_mark(what: str = "all") -> Path:
-    """Return the file, beside compiled kernels, whose existence says that all are compiled.
+    """Return the marker file beside compiled kernels that exists once all of them are compiled.
 
-    Another says that loops over kernels are worth it. The names depend on the sources, the
-    processor and numba's version.
+    Another marker exists once compiling loops over kernels has paid off. The names depend on the
+    sources, the processor and numba's version.
     """
     host = f"{get_host_cpu_name()} {get_host_cpu_features().flatten()} {numba.__version__}"
     machine = hashlib.sha256(f"{SOURCES} {host}".encode()).hexdigest()[:16]

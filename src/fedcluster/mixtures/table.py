@@ -92,13 +92,13 @@ class Table:
 
     @classmethod
     def by_column(
-        cls, texts: Floats, told: ColumnMoments, preprocessor: RowTransform | None
+        cls, texts: Floats, moments: ColumnMoments, preprocessor: RowTransform | None
     ) -> Table:
         """Return the facts of which only moments of single columns are known."""
         d, numbers = len(texts), texts == 0
         return cls(
-            float(told.weights.max()), texts, told.mean, told.variance, np.zeros(d),
-            np.diag(told.variance[numbers]), 0.0, np.zeros(d), np.ones(d), preprocessor,
+            float(moments.weights.max()), texts, moments.mean, moments.variance, np.zeros(d),
+            np.diag(moments.variance[numbers]), 0.0, np.zeros(d), np.ones(d), preprocessor,
             np.zeros(d),
         )  # fmt: skip
 
@@ -265,8 +265,8 @@ def _shapes(
     center = State.at(about[None])
     shift, scale = _raw(how, len(about))
     asked = replace(center, memory={"shift": shift / decade, "scale": scale / decade})
-    told, scattered = yield [Task(ColumnShape(), asked, seed), Task(Covariance(), center, seed)]
-    shapes = Shapes.from_total(asked, told.total())
+    answers, scattered = yield [Task(ColumnShape(), asked, seed), Task(Covariance(), center, seed)]
+    shapes = Shapes.from_total(asked, answers.total())
     shapes = replace(shapes, grid=shapes.grid * decade)
     return shapes, _covariance(scattered.total(), shapes.mean - about)
 

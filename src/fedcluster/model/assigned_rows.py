@@ -34,14 +34,14 @@ class AssignedRows:
     assigned : Task
         The algorithm that assigns rows, and the state with its clusters; the nearest centre decides
         if it has no ``assign``. A site checks them against its policy like any question.
-    told : Preprocessor, optional
+    reported : Preprocessor, optional
         The form in which assigned rows are passed on, if not that of the assignment; it drops no
         rows.
     """
 
     preprocessor: Preprocessor | None
     assigned: Task
-    told: Preprocessor | None = None
+    reported: Preprocessor | None = None
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, AssignedRows) and self.plain() == other.plain()
@@ -52,8 +52,8 @@ class AssignedRows:
     def missing(self) -> str:
         """The treatment of missing values."""
         how = self.preprocessor
-        if self.told is not None:
-            return self.told.missing
+        if self.reported is not None:
+            return self.reported.missing
         return "drop" if how is None or how.missing == "ignore" else how.missing
 
     @property
@@ -69,7 +69,7 @@ class AssignedRows:
     def n_columns_out(self) -> int:
         """The number of columns of the prepared rows."""
         d: int = self.assigned.state.centers.shape[1]
-        how = self.told or self.preprocessor
+        how = self.reported or self.preprocessor
         return d if how is None else how.n_columns_out
 
     @property
@@ -85,7 +85,7 @@ class AssignedRows:
 
     def enclosing(self, ranges: Mapping[str, tuple[float, float]]) -> Box:
         """Return the smallest and the largest values of prepared rows, from ranges of columns."""
-        how = self.told or self.preprocessor
+        how = self.reported or self.preprocessor
         return Box.unbounded(self.n_columns_out) if how is None else how.enclosing(ranges)
 
     def apply(self, data: Data) -> Data:
@@ -95,13 +95,13 @@ class AssignedRows:
             rows = data.take(np.logical_not(np.isnan(data.X).any(axis=1)))
         else:
             ignoring = how.missing == "ignore"
-            data = data.take(how.complete(data)) if ignoring or self.told else data
+            data = data.take(how.complete(data)) if ignoring or self.reported else data
             rows = how.apply(data)
         if not len(rows):
             return rows
         labels = Assignment(self.assigned.state, self.assigned.step).labels(rows.X)
-        if how is not None and self.told is not None:
-            rows = self.told.apply(data)
+        if how is not None and self.reported is not None:
+            rows = self.reported.apply(data)
         elif how is not None and ignoring:
             rows = how.completing().apply(data)
         return replace(rows, assigned=labels).take(labels != NO_CLUSTER)
@@ -114,10 +114,12 @@ class AssignedRows:
 
     def check(self, columns: Sequence[str]) -> None:
         """Raise ValueError, naming the rule, if no site with these columns may be asked so."""
-        for how in (self.preprocessor, self.told):
+        for how in (self.preprocessor, self.reported):
             if how is not None:
                 how.check(columns)
-        if self.told is not None and (self.preprocessor is None or self.told.missing != "keep"):
+        if self.reported is not None and (
+            self.preprocessor is None or self.reported.missing != "keep"
+        ):
             raise ValueError("rows with clusters are told as prepared rows that keep gaps")
 
     def disclosed_only(self, describe: Describe) -> Self:
@@ -129,8 +131,10 @@ class AssignedRows:
             If a text column is treated as numeric.
         """
         if self.preprocessor is not None:
-            told = None if self.told is None else self.told.disclosed_only(describe)
-            return replace(self, preprocessor=self.preprocessor.disclosed_only(describe), told=told)
+            reported = None if self.reported is None else self.reported.disclosed_only(describe)
+            return replace(
+                self, preprocessor=self.preprocessor.disclosed_only(describe), reported=reported
+            )
         if any(column.kind not in ("number", "empty") for column in describe(())):
             raise PolicyError("preparation: a column of numbers must hold numbers")
         return self
@@ -138,10 +142,10 @@ class AssignedRows:
     def plain(self) -> dict[str, Any]:
         """Return the transform as JSON-compatible values."""
         headers, arrays = wire.write_tasks([self.assigned])
-        told = {"task": headers[0], "arrays": {name: a.tolist() for name, a in arrays.items()}}
+        assigned = {"task": headers[0], "arrays": {name: a.tolist() for name, a in arrays.items()}}
         before = {} if self.preprocessor is None else self.preprocessor.plain()
-        shown = {} if self.told is None else {"told": self.told.plain()}
-        return {**before, "assigned": told, **shown}
+        shown = {} if self.reported is None else {"told": self.reported.plain()}
+        return {**before, "assigned": assigned, **shown}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -231,11 +235,11 @@ def row_transform(content: Mapping[str, Any], steps: wire.Steps = wire.STEPS) ->
 
 
 def _assigned_rows(content: Mapping[str, Any], steps: wire.Steps) -> AssignedRows:
-    told = content["assigned"]
-    arrays = {name: np.array(each, dtype=np.float64) for name, each in told["arrays"].items()}
+    assigned = content["assigned"]
+    arrays = {name: np.array(each, dtype=np.float64) for name, each in assigned["arrays"].items()}
     if not all(np.isfinite(array).all() for array in arrays.values()):
         raise ValueError("arrays must have finite numbers")
-    [task] = wire.read_tasks([told["task"]], arrays, steps)
+    [task] = wire.read_tasks([assigned["task"]], arrays, steps)
     before = Preprocessor.from_plain(content) if "columns" in content else None
     shown = Preprocessor.from_plain(content["told"]) if "told" in content else None
     transform = AssignedRows(before, task, shown)

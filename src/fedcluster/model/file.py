@@ -63,8 +63,8 @@ def read(path: Path) -> dict[str, Any]:
 
 def digest_of(content: Mapping[str, Any]) -> str:
     """Return a hash that tells the clusters of a model file from others, whatever their names."""
-    told = {key: content.get(key) for key in ("columns", "centers", "weights", "memory")}
-    return sha256(json.dumps(told).encode()).hexdigest()
+    identity = {key: content.get(key) for key in ("columns", "centers", "weights", "memory")}
+    return sha256(json.dumps(identity).encode()).hexdigest()
 
 
 def write_names(path: Path, names: Mapping[int, str]) -> tuple[str, ...]:
@@ -262,7 +262,7 @@ def _preprocessor(content: Mapping[str, Any] | None) -> Preprocessor | None:
     except PolicyError:
         raise
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"'preprocessing' is not one ({error})") from error
+        raise ValueError(f"'preprocessing' is not valid ({error})") from error
 
 
 def _array(name: str, value: Any) -> Floats:

@@ -61,14 +61,14 @@ class NumberProfile:
 
     def plain(self, j: int) -> dict[str, Any]:
         """Return the profile of cluster j as JSON-compatible values; -1 stands for all clusters."""
-        told = {
+        content = {
             "weight": float(self.weights[j]),
             "mean": float(self.means[j]),
             "spread": float(self.spreads[j]),
             "median": float(self.medians[j]),
             "median_step": float(self.steps[j]),
         }
-        return told if j < 0 else told | {"difference": float(self.differences[j])}
+        return content if j < 0 else content | {"difference": float(self.differences[j])}
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,8 +136,8 @@ class TextProfile:
     def plain(self, j: int) -> dict[str, Any]:
         """Return the profile of cluster j as JSON-compatible values; -1 stands for all clusters."""
         shares = dict(zip(self.levels, self.shares[j].tolist(), strict=True))
-        told = {"weight": float(self.weights[j]), "shares": shares}
-        return told if j < 0 else told | {"association": float(self.associations[j])}
+        content = {"weight": float(self.weights[j]), "shares": shares}
+        return content if j < 0 else content | {"association": float(self.associations[j])}
 
 
 ColumnProfile = NumberProfile | TextProfile

@@ -216,8 +216,8 @@ class Run:
     @cached_property
     def names(self) -> Sequence[str]:
         """Return the names of the clusters, (k,): those given, else what sets each apart."""
-        told = [cluster["name"] for cluster in self.own_profiles.get("clusters", ())]
-        return list(self.model.get("names") or told or self._by_centers[0])
+        named = [cluster["name"] for cluster in self.own_profiles.get("clusters", ())]
+        return list(self.model.get("names") or named or self._by_centers[0])
 
     @cached_property
     def features(self) -> Sequence[Feature]:
@@ -387,8 +387,8 @@ def _of_centers(model: Mapping[str, Any]) -> Iterator[tuple[ColumnProfile, list[
             shares = np.array([units[f"{name}={level}"] for level in levels], dtype=np.float64)
             counts = np.clip(shares, 0.0, 1.0).T * weights[:, None]
             every = np.vstack([counts, counts.sum(axis=0)])
-            told = TextProfile(name, tuple(levels), np.append(weights, weights.sum()), every)
-            yield told, _level_features(name, levels, told.shares, told.effects)
+            profile = TextProfile(name, tuple(levels), np.append(weights, weights.sum()), every)
+            yield profile, _level_features(name, levels, profile.shares, profile.effects)
 
 
 def _number_of_centers(
@@ -409,14 +409,14 @@ def _number_of_centers(
     spread = math.sqrt(between + within)
     spreads = np.append(np.full(len(weights), math.sqrt(within)), spread)
     nothing = np.full(len(spreads), np.nan)
-    told = NumberProfile(
+    profile = NumberProfile(
         name, np.append(weights, total), np.append(bent, mean), spreads, nothing, nothing
     )
     apart = (bent - mean) / spread if spread > 0 else np.zeros_like(bent)
     overall = math.expm1(mean) if log else float(weights @ values) / total
-    effects = np.nan_to_num(told.effects, nan=0.0, posinf=INFINITE_EFFECT)
+    effects = np.nan_to_num(profile.effects, nan=0.0, posinf=INFINITE_EFFECT)
     levels = ("", "") if log else _zero_or_one(mean, spread)
-    return told, [Feature(name, values, overall, apart, effects, *levels, unit=spread)]
+    return profile, [Feature(name, values, overall, apart, effects, *levels, unit=spread)]
 
 
 def _zero_or_one(mean: float, spread: float) -> tuple[str, str]:
@@ -457,8 +457,8 @@ def _profiled(profiles: Mapping[str, Any]) -> Iterator[Feature]:
             pair = _zero_or_one(mean, unit)
             yield Feature(name, means, mean, apart, effects, *pair, spreads=spreads, unit=unit)
         levels = list(every.get("shares", NOTHING))
-        told = [each.get("shares", NOTHING) for each in [*own, every]]
-        shares = np.array([[finite(each[level]) for level in levels] for each in told])
+        entries = [each.get("shares", NOTHING) for each in [*own, every]]
+        shares = np.array([[finite(each[level]) for level in levels] for each in entries])
         yield from _level_features(name, levels, shares, effects, spread=True)
 
 
@@ -467,8 +467,8 @@ def _effect(column: Mapping[str, Any]) -> float:
     effect = column.get("effect")
     if effect is not None:
         return float(effect)
-    told = column.get("mean") if column["kind"] == "number" else column.get("association") == 1
-    return INFINITE_EFFECT if told else 0.0
+    entries = column.get("mean") if column["kind"] == "number" else column.get("association") == 1
+    return INFINITE_EFFECT if entries else 0.0
 
 
 def _array(own: Sequence[Mapping[str, Any]], key: str) -> Floats:

@@ -56,28 +56,28 @@ class Crossing:
         """Sentences on how far the models agree, and on rows that are not compared."""
         both, total = self.between, float(self.between.sum())
         if not total:
-            told = ["No pair of clusters has enough rows at a site to be shown."]
+            lines = ["No pair of clusters has enough rows at a site to be shown."]
         else:
             matched = (
                 float(both[scipy.optimize.linear_sum_assignment(both, maximize=True)].sum()) / total
             )
-            told = [
+            lines = [
                 f"Matching each cluster with one of the other model, {100 * matched:.3g} % of the "
                 "rows are in matched clusters (adjusted Rand index "
                 f"{adjusted_rand_index(both):.2f})."
             ]
         left = {"the first": self.rows[-1].sum(), "the second": self.rows[:, -1].sum()}
-        told += [
+        lines += [
             f"Rows in no cluster of {which} model: {weight:,.10g}."
             for which, weight in left.items()
             if weight
         ]
         if self.hidden > 1e-6 * self.weight:
-            told.append(
+            lines.append(
                 f"Not shown: {self.hidden:,.10g} rows in pairs that are too small at their site "
                 "for its limits."
             )
-        return told
+        return lines
 
     def plain(self) -> dict[str, Any]:
         """Return the content for files and for programs."""

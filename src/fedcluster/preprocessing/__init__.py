@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from fedcluster.preprocessing.agreement import agree as agree
     from fedcluster.preprocessing.agreement import odd_sites as odd_sites
     from fedcluster.preprocessing.columns import Category, NumericColumn
-    from fedcluster.preprocessing.fitting import first_look as first_look
+    from fedcluster.preprocessing.fitting import first_tasks as first_tasks
     from fedcluster.preprocessing.fitting import fit as fit
     from fedcluster.preprocessing.fitting import n_columns_out as n_columns_out
     from fedcluster.preprocessing.moments import Covariance as Covariance
@@ -34,7 +34,7 @@ __getattr__ = names_from(  # lazy: rows without preparation need little of this 
     {
         "agree odd_sites": "agreement",
         "Category NumericColumn": "columns",
-        "first_look fit n_columns_out": "fitting",
+        "first_tasks fit n_columns_out": "fitting",
         "Covariance Missing": "moments",
         "no_features screened": "screening",
         "FitReport PreprocessingSpec": "spec",

@@ -64,13 +64,15 @@ class BySite(dict[str, dict[str, Column]]):
     @cached_property
     def spelled(self) -> dict[str, dict[str, str]]:
         """The first name of each site for each spelling, folded by `bare`."""
-        return {site: {bare(name): name for name in reversed(told)} for site, told in self.items()}
+        return {
+            site: {bare(name): name for name in reversed(of_site)} for site, of_site in self.items()
+        }
 
 
 def by_name(described: Mapping[str, Sequence[Column]]) -> BySite:
     """Return the columns of each site by name."""
     return BySite(
-        (site, {column.name: column for column in told}) for site, told in described.items()
+        (site, {column.name: column for column in of_site}) for site, of_site in described.items()
     )
 
 
@@ -84,8 +86,8 @@ def sites_by(
 ) -> dict[str, list[str]]:
     """Return the values of a property of a column, such as its kind, each with its sites."""
     sites: dict[str, list[str]] = {}
-    for site, told in by_site.items():
-        for value in values(told[name]) if name in told else ():
+    for site, of_site in by_site.items():
+        for value in values(of_site[name]) if name in of_site else ():
             sites.setdefault(value, []).append(site)
     return sites
 
@@ -147,7 +149,7 @@ def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | Non
     {('sex', 'M'): 'north'}
     """
     by_site = by_name(described)
-    names = list(dict.fromkeys(name for told in by_site.values() for name in told))
+    names = list(dict.fromkeys(name for of_site in by_site.values() for name in of_site))
     if chosen is None:
         reasons = {name: _unusable_for(by_site, name) for name in names}
         left_out = {name: reason for name, reason in reasons.items() if reason}
@@ -168,9 +170,9 @@ def agree(described: Mapping[str, Sequence[Column]], chosen: Sequence[str] | Non
         only_at |= {(name, level): s[0] for level, s in sites.items() if len(s) == 1 < len(by_site)}
     flooded = _flooded(columns, only_at) if len(by_site) > 2 else {}
     texts = [column.name for column in columns if column.kind == "text"]
-    told = {site: [each[name] for name in texts] for site, each in by_site.items()}
+    of_site = {site: [each[name] for name in texts] for site, each in by_site.items()}
     odd = [_odd_site_warning(by_site, name) for name, why in left_out.items() if why != NOT_CHOSEN]
-    warnings = (*filter(None, odd), *level_warnings(told))
+    warnings = (*filter(None, odd), *level_warnings(of_site))
     return Schema(tuple(columns), left_out, only_at, flooded, warnings)
 
 
@@ -202,7 +204,7 @@ def _check_alike(by_site: BySite, names: Sequence[str]) -> None:
 
 def _unusable_for(by_site: BySite, name: str) -> str | None:
     """Return why a column cannot be used at all sites, or None."""
-    having = [site for site, told in by_site.items() if name in told]
+    having = [site for site, of_site in by_site.items() if name in of_site]
     alike = _alike(by_site, name)
     if len(having) <= len(by_site) / 2:
         return f"only {listed(having)} {'has' if len(having) == 1 else 'have'} it{alike}"
@@ -313,7 +315,7 @@ def columns_apart(
 
 def _apart(by_site: BySite, prepare: PreprocessingSpec) -> tuple[dict[str, list[str]], list[str]]:
     """Return the sites that differ from the majority, by column, and columns without a majority."""
-    names = dict.fromkeys(name for told in by_site.values() for name in told)
+    names = dict.fromkeys(name for of_site in by_site.values() for name in of_site)
     apart: dict[str, list[str]] = {}
     undecided: list[str] = []
     named = set(prepare.named)
@@ -341,7 +343,9 @@ def _is_used(
     """Return whether a fit would use a column if all sites held this kind."""
     if kind != "text" or name in named:
         return kind not in UNUSABLE
-    levels = {level for told in by_site.values() if name in told for level in told[name].levels}
+    levels = {
+        level for of_site in by_site.values() if name in of_site for level in of_site[name].levels
+    }
     return "auto" in prepare.categories and 0 < len(levels) <= MOST_CATEGORIES
 
 
@@ -375,7 +379,7 @@ def _sites_by_kind(by_site: BySite, name: str) -> dict[str, list[str]]:
 
 def _differences(by_site: BySite, name: str) -> list[str]:
     """Return the differences between the sites in a column, one phrase each."""
-    lacking = [site for site, told in by_site.items() if name not in told]
+    lacking = [site for site, of_site in by_site.items() if name not in of_site]
     if not lacking:
         return _kinds(by_site, name)
     line = f"column {name!r} is lacking at {listed(lacking)}{_alike(by_site, name)}"
@@ -393,7 +397,7 @@ def _kinds(by_site: BySite, name: str) -> list[str]:
 
 def _alike(by_site: BySite, name: str) -> str:
     """Return, for sites without a column, their columns with other spellings of its name."""
-    said, lacking = [], [site for site, told in by_site.items() if name not in told]
+    said, lacking = [], [site for site, of_site in by_site.items() if name not in of_site]
     is_usual = 2 * len(lacking) < len(by_site)
     for site in lacking:
         if (other := by_site.spelled[site].get(bare(name))) is not None:
@@ -424,7 +428,7 @@ def level_warnings(described: Mapping[str, Sequence[Column]]) -> Iterator[str]:
     --set 'codes.ward={cardio = "Cardio", neuro = "Neuro"}'
     """
     by_site = by_name(described)
-    for name in dict.fromkeys(name for told in by_site.values() for name in told):
+    for name in dict.fromkeys(name for of_site in by_site.values() for name in of_site):
         sites = sites_by(by_site, name, lambda column: column.levels)
         pairs = list(_spellings(sites))
         if pairs:
@@ -442,7 +446,7 @@ def level_warnings(described: Mapping[str, Sequence[Column]]) -> Iterator[str]:
 
 def _of_site(name: str, by_site: BySite) -> str | None:
     """Return a warning if a column has one level at each site, but not the same; else None."""
-    levels = {site: told[name].levels for site, told in by_site.items() if name in told}
+    levels = {site: of_site[name].levels for site, of_site in by_site.items() if name in of_site}
     if len(set(levels.values())) < 2 or any(len(own) != 1 for own in levels.values()):
         return None
     return site_name(
@@ -491,9 +495,9 @@ def _foreign(name: str, by_site: BySite, *, most_foreign: int = 5) -> str | None
     elsewhere.
     """
     levels = {
-        site: set(told[name].levels)
-        for site, told in by_site.items()
-        if name in told and len(told[name].levels) > 1
+        site: set(of_site[name].levels)
+        for site, of_site in by_site.items()
+        if name in of_site and len(of_site[name].levels) > 1
     }
     for site, own in levels.items():
         others: list[set[str]] = [each for other, each in levels.items() if other != site]

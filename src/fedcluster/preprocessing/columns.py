@@ -87,8 +87,9 @@ class NumericColumn:
         if self.log:
             if (x < 0).any():
                 raise InputError(
-                    f"column {self.name!r} has a negative value, of which there is no logarithm; "
-                    "take it as it is"
+                    f"column {self.name!r} has a negative value, which has no logarithm: use the "
+                    "column "
+                    "without a logarithm"
                 )
             x = np.log1p(x)
         if self.fill is not None:
@@ -109,13 +110,13 @@ class NumericColumn:
         if not 0 <= self.step <= 1:
             raise ValueError("step must be 0 to 1")
 
-    def disclosed_only(self, told: Column) -> Self:
+    def disclosed_only(self, disclosed: Column) -> Self:
         """Return the column, safe for any values; refuse one whose values are codes of texts.
 
         Negative values become 0 before a logarithm, because an error would reveal that such a row
         exists.
         """
-        if told.kind not in ("number", "empty"):
+        if disclosed.kind not in ("number", "empty"):
             raise PolicyError("preparation: a column of numbers must hold numbers")
         if not self.log:
             return self
@@ -223,14 +224,14 @@ class Category:
         InputError
             If the column is not a text column at this site.
         """
-        told = None if data.grouped is None else data.grouped.shares.get(j)
-        if told is None:
+        stored = None if data.grouped is None else data.grouped.shares.get(j)
+        if stored is None:
             raise InputError(f"column {self.name!r} has no texts that its groups tell")
         here = {level: i for i, level in enumerate(columns_of(data)[j].levels)}
         agreed = [(i, here[level]) for i, level in enumerate(self.levels) if level in here]
         shares = np.zeros((len(data), len(self.levels) + 1))
         for i, own in agreed:
-            shares[:, i] = told[:, [own]].toarray()[:, 0]
+            shares[:, i] = stored[:, [own]].toarray()[:, 0]
         others = 1.0 - shares[:, :-1].sum(axis=1)
         # Rounding error that a sum of shares may have, per share.
         shares[:, -1] = np.where(others > (2.0**-50) * len(self.levels), others, 0.0)
@@ -248,13 +249,14 @@ class Category:
             )
         _check_scale(self.scale)
 
-    def disclosed_only(self, told: Column) -> Self:
+    def disclosed_only(self, disclosed: Column) -> Self:
         """Return the column with those levels disguised that the site does not disclose.
 
         Such a level keeps its position, under a name that no text has.
         """
         names = {
-            level: level if level in told.levels else f"{UNTOLD}{level}" for level in self.levels
+            level: level if level in disclosed.levels else f"{UNTOLD}{level}"
+            for level in self.levels
         }
         fill = None if self.fill is None else names.get(self.fill)
         return replace(self, levels=tuple(names.values()), fill=fill)

@@ -61,15 +61,15 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
         If a column cannot be prepared in this way; the message names sites and columns.
     """
     first, left_out = _first(prepare, schema)
-    look = yield from with_preprocessing(_look(first), first)
-    answers = look.missing.by_site
-    missing = _missing_values(prepare, look.missing, first.names)
-    columns, pooled, too_rare = _pool(prepare, first.columns, look.counts)
+    first_summaries = yield from with_preprocessing(_first_summaries(first), first)
+    answers = first_summaries.missing.by_site
+    missing = _missing_values(prepare, first_summaries.missing, first.names)
+    columns, pooled, too_rare = _pool(prepare, first.columns, first_summaries.counts)
     left_out |= too_rare
     _check_columns(prepare, columns, left_out)
     chosen = replace(first, columns=columns)
-    filled = yield from _fill(prepare, chosen, look)
-    scaled, moments = yield from _scale(prepare, filled, look, bool(missing))
+    filled = yield from _fill(prepare, chosen, first_summaries)
+    scaled, moments = yield from _scale(prepare, filled, first_summaries, bool(missing))
     scaled = _weighted(prepare, scaled)
     then = yield from _then(prepare, scaled, seed)
     scaled = replace(scaled, principal=then, unit=prepare.unit)
@@ -88,7 +88,13 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
         *unit_warnings(moments, there),
     )
     report = FitReport(
-        missing, left_out, pooled, only_at, clipped=look.clipped, warnings=warnings, moments=moments
+        missing,
+        left_out,
+        pooled,
+        only_at,
+        clipped=first_summaries.clipped,
+        warnings=warnings,
+        moments=moments,
     )
     return Fitted(scaled, report)
 
@@ -203,14 +209,14 @@ def _check_numbers(prepare: PreprocessingSpec, columns: Sequence[AnyColumn]) -> 
         )
 
 
-def first_look(columns: Sequence[Column] | None) -> list[Task]:
+def first_tasks(columns: Sequence[Column] | None) -> list[Task]:
     """Return the first tasks about numeric columns of raw rows, those of the site for None."""
     how = Preprocessor.as_they_are(columns or ())
     return [Task(step, State(), preprocessor=how) for step in (Missing(), Squares())]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Look:
+class _FirstSummaries:
     """Answers of the first round: missing values, moments of numbers, and counts of levels."""
 
     missing: Answers
@@ -219,7 +225,7 @@ class _Look:
     clipped: Mapping[str, Mapping[str, int]]
 
 
-def _look(first: Preprocessor) -> Plan[_Look]:
+def _first_summaries(first: Preprocessor) -> Plan[_FirstSummaries]:
     """Plan the first round: missing values, moments of numbers, and counts of levels."""
     numbers, categories = first.numeric, first.categories
     tasks = [Task(Missing(), State())]
@@ -246,7 +252,7 @@ def _look(first: Preprocessor) -> Plan[_Look]:
     if categories:
         cells = others[0].total().weights.reshape(len(categories), -1)
         counts = {c.name: n[: len(c.levels) + 1] for c, n in zip(categories, cells, strict=True)}
-    return _Look(missing, moments, counts, clipped)
+    return _FirstSummaries(missing, moments, counts, clipped)
 
 
 def _counting(columns: Sequence[NumericColumn], edges: Sequence[Floats]) -> Task:
@@ -268,7 +274,9 @@ def _check_negative(columns: Sequence[NumericColumn], answers: Answers) -> None:
         if cells[0]
     ]
     if found:
-        raise InputError(f"{'; '.join(found)}, of which there is no logarithm: take it as it is")
+        raise InputError(
+            f"{'; '.join(found)}, which have no logarithm: use the column without a logarithm"
+        )
 
 
 def _counted(
@@ -358,14 +366,18 @@ def _too_rare(levels: Sequence[str], rows: float, others: float, named: bool) ->
     return None
 
 
-def _fill(prepare: PreprocessingSpec, chosen: Preprocessor, look: _Look) -> Plan[Preprocessor]:
+def _fill(
+    prepare: PreprocessingSpec, chosen: Preprocessor, first_summaries: _FirstSummaries
+) -> Plan[Preprocessor]:
     """Plan the values that replace missing ones."""
     if prepare.missing in ("error", "drop"):
         return replace(chosen, missing=prepare.missing)
-    fills: Sequence[float] = () if look.moments is None else look.moments.mean.tolist()
-    if prepare.missing == "median" and look.moments is not None:
+    fills: Sequence[float] = (
+        () if first_summaries.moments is None else first_summaries.moments.mean.tolist()
+    )
+    if prepare.missing == "median" and first_summaries.moments is not None:
         numbers = replace(chosen, columns=chosen.numeric)
-        plan = _quantiles([0.5], look.moments.precise())
+        plan = _quantiles([0.5], first_summaries.moments.precise())
         [medians], *_ = yield from with_preprocessing(plan, numbers)
         fills = medians.tolist()
     changes = [{"fill": value} for value in fills]
@@ -393,11 +405,14 @@ def _quantiles(
 
 
 def _scale(
-    prepare: PreprocessingSpec, filled: Preprocessor, look: _Look, is_missing: bool
+    prepare: PreprocessingSpec,
+    filled: Preprocessor,
+    first_summaries: _FirstSummaries,
+    is_missing: bool,
 ) -> Plan[tuple[Preprocessor, dict[str, Moments]]]:
     """Plan the scales of the numeric columns, and return the answers that were used."""
     numbers, moments = filled.numeric, dict[str, Moments]()
-    if prepare.scale == "none" or look.moments is None:
+    if prepare.scale == "none" or first_summaries.moments is None:
         return filled, moments
     if prepare.scale == "minmax":
         scales = {column.name: _scale_from_bounds(column) for column in numbers}
@@ -405,9 +420,9 @@ def _scale(
         ignored = prepare.missing == "ignore"
         standard_mean = prepare.missing == "mean" and prepare.scale == "standard"
         if not is_missing or ignored:
-            plan = look.moments.precise()
+            plan = first_summaries.moments.precise()
         elif standard_mean:  # filling in the mean does not change the mean
-            plan = ColumnMoments.about(look.moments.mean)
+            plan = ColumnMoments.about(first_summaries.moments.mean)
         else:
             plan = ColumnMoments.unknown()
         # rows are dropped for any missing value; otherwise only numeric columns matter
@@ -416,8 +431,8 @@ def _scale(
         asked = asked.keeping() if ignored else asked
         fitted, found = yield from with_preprocessing(_scales(prepare.scale, plan), asked)
         scales = dict(zip(asked.names, fitted, strict=True))
-        told = site_moments(found.center, found.answers, asked.names)
-        moments = {c.name: told[c.name] for c in numbers if c.name in told and not c.log}
+        by_column = site_moments(found.center, found.answers, asked.names)
+        moments = {c.name: by_column[c.name] for c in numbers if c.name in by_column and not c.log}
     pairs = [scales[column.name] for column in numbers]
     step = NumericColumn.finest
     changes = [{"shift": shift, "scale": scale, "step": step} for shift, scale in pairs]

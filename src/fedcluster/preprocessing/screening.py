@@ -545,7 +545,7 @@ def _targets(
     If they determine several columns, the clusters are clear, and these columns are as good as the
     others.
     """
-    told: list[str] = []
+    targets: list[str] = []
     every = list(_classes(sites, names, X, at))
     some = slice(None, None, -(-len(every) * X.size // at.most_compared) or 1)
     X, place = X[some], {name: j for j, name in enumerate(names)}
@@ -561,9 +561,9 @@ def _targets(
             continue
         Z = ((rest[there] - rest[there].mean(axis=0))[:, vary]) / deviation[vary]
         if _determined(Z, own, len(values), at):
-            told.append(name)
-    if len(told) == 1 and not list(named_targets(told)):
-        yield _target(told[0], "as the clusters of the other columns nearly tell it")
+            targets.append(name)
+    if len(targets) == 1 and not list(named_targets(targets)):
+        yield _target(targets[0], "as the clusters of the other columns nearly tell it")
 
 
 def _classes(

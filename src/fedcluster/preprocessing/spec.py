@@ -108,7 +108,7 @@ class PreprocessingSpec:
     def _check_then(self) -> None:
         """Raise an error for options that are incompatible with a user's own preparation."""
         if self.then is not None and (self.pca is not None or self.missing == "ignore"):
-            raise ValueError("a preparation of one's own takes whole rows, and no pca besides")
+            raise ValueError("a preparation of your own takes whole rows: leave pca out")
 
     def in_names(self, names: Mapping[str, str]) -> Self:
         """Return the specification with some columns renamed."""

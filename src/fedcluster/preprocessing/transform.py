@@ -489,14 +489,14 @@ class Preprocessor:
         PolicyError
             If a text column is treated as numeric.
         """
-        told = {column.name: column for column in describe([c.name for c in self.categories])}
+        described = {column.name: column for column in describe([c.name for c in self.categories])}
         if not self.columns:
-            return self.as_they_are(told.values())
-        if not told.keys() >= {column.name for column in self.columns}:
+            return self.as_they_are(described.values())
+        if not described.keys() >= {column.name for column in self.columns}:
             raise PolicyError(
                 "preparation: its columns must be some of those asked about, each once"
             )
-        columns = tuple(c.disclosed_only(told[c.name]) for c in self.columns)
+        columns = tuple(c.disclosed_only(described[c.name]) for c in self.columns)
         missing = "drop" if self.missing == "error" else self.missing
         return replace(self, columns=columns, missing=missing)
 
@@ -559,15 +559,15 @@ class Preprocessor:
 
     def _columns_of(self, data: Data) -> list[tuple[AnyColumn, int]]:
         """Return the columns, each with its index in these rows."""
-        told = columns_of(data)
-        place = {column.name: j for j, column in enumerate(told)}
+        own = columns_of(data)
+        place = {column.name: j for j, column in enumerate(own)}
         if lacking := [column.name for column in self.columns if column.name not in place]:
             raise InputError(
                 f"there is no column {', '.join(map(repr, lacking))}; there are {', '.join(place)}"
             )
         columns = [(column, place[column.name]) for column in self.columns]
         for column, j in columns:  # numbers can be levels as well
-            if isinstance(column, NumericColumn) or told[j].kind in HELD:
+            if isinstance(column, NumericColumn) or own[j].kind in HELD:
                 kind_refused(data, j)
         return columns
 

@@ -278,14 +278,14 @@ class OddColumn:
         """Return the text of the warning."""
         (mean, deviation), (usual, spread) = self.here, self.there
         of = "sites", self.site, "factors", self.name
-        told = (
+        found = (
             f"column {self.name!r} has mean {mean:.3g} and deviation {deviation:.3g} at "
             f"{self.site}, {usual:.3g} and {spread:.3g} elsewhere, "
         )
         if not self.fits:
             m = self.measured
             return (
-                f"{told}about {m.scale:.3g}x{m.shift:+.3g} of that, as no mixture of the others' "
+                f"{found}about {m.scale:.3g}x{m.shift:+.3g} of that, as no mixture of the others' "
                 f"rows and no usual unit explains: if it is measured otherwise, say "
                 f"{setting(*of, to=_rounded(m.inverse).value)}"
             )
@@ -293,7 +293,7 @@ class OddColumn:
         more = [f"{each.between} ({each.inverse.written})" for each in others]
         or_else = f", or else {' or '.join(more)}" if more else ""
         say = f"if it is another unit, say {setting(*of, to=first.inverse.value)}"
-        return f"{told}as of {first.between}{or_else}: {say}"
+        return f"{found}as of {first.between}{or_else}: {say}"
 
 
 def _rounded(conversion: Conversion) -> Conversion:

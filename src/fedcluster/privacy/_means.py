@@ -98,19 +98,19 @@ class SiteTable:
         if not grouped.any():
             columns = tuple(replace(column, levels=()) for column in self.columns)
             return replace(self, columns=columns, classes=None if self.classes is None else ())
-        told = survey(filter(len, parts), partition.p, None, passes)
-        both = zip(self.columns, told.columns, strict=True)
+        result = survey(filter(len, parts), partition.p, None, passes)
+        both = zip(self.columns, result.columns, strict=True)
         return replace(
             self,
             columns=tuple(
                 replace(c, kind=t.kind if c.kind == "number" else c.kind, levels=t.levels)
                 for c, t in both
             ),
-            hiding=told.hiding,
-            missing=self.missing | told.missing,
-            classes=told.classes,
-            digits=told.digits,
-            weight_digits=told.weight_digits,
+            hiding=result.hiding,
+            missing=self.missing | result.missing,
+            classes=result.classes,
+            digits=result.digits,
+            weight_digits=result.weight_digits,
         )
 
     def points(self, chunk: Data, scale: str, apart: Collection[int] = ()) -> Floats:
@@ -614,7 +614,7 @@ class GroupMeans:
         scatter = Scatter(partition.scatter_units).add(self.squares, self.means)
         return replace(
             partition,
-            scatter=scatter.told,
+            scatter=scatter.disclosed,
             scatter_units=scatter.units,
             scatter_groups=every,
         )
@@ -699,10 +699,10 @@ class Scatter:
     Examples
     --------
     >>> few = Scatter().add({"a": np.array([1.0, 1.0, 2.0, 0.0])}, {"a": np.arange(4.0)})
-    >>> few.told, few.units
+    >>> few.disclosed, few.units
     ({'a': 0.0}, {})
     >>> many = Scatter().add({"a": np.full(63, 4.0)}, {"a": np.arange(63.0)})
-    >>> many.add({"a": np.array([1e9])}, {"a": np.array([64.0])}).told
+    >>> many.add({"a": np.array([1e9])}, {"a": np.array([64.0])}).disclosed
     {'a': 256.0}
     """
 
@@ -731,7 +731,7 @@ class Scatter:
         return self
 
     @property
-    def told(self) -> dict[str, float]:
+    def disclosed(self) -> dict[str, float]:
         """Return the scatter that may be disclosed, by column."""
         units = self.units
         return {

@@ -289,12 +289,12 @@ class Grouping:
             for chunk in block:
                 reader.add(chunk)
             here = replace(table, units=reader.units())
-            holder = Holder(here, partial(iter, block), self.groups, label)
+            holder = ContentReader(here, partial(iter, block), self.groups, label)
             means = GroupMeans(here, _with_new_groups(empty, holder), holder.chunks)
             scatter.add(means.squares, means.means)
             last = means.data().with_scatter({})
             yield last
-        yield last.take(slice(0)).with_scatter(scatter.told)
+        yield last.take(slice(0)).with_scatter(scatter.disclosed)
 
     def examined(
         self, rows: Data | RowStream, *, all_columns: bool = False
@@ -328,12 +328,12 @@ class Grouping:
             sensitive,
             agree.reshape(g, len(sensitive)),
             partition.n_versions,
-            partition.told.n_following,
+            partition.disclosed_sums.n_following,
         )
 
     def _made(
         self, rows: Data | RowStream, passes: Passes, *, save: bool
-    ) -> tuple[Data, Holder, Partition]:
+    ) -> tuple[Data, ContentReader, Partition]:
         """Return the means of groups, a reader of their units' content, and the partition."""
 
         def chunks() -> Iterator[Data]:
@@ -341,7 +341,7 @@ class Grouping:
 
         before = self._kept(chunks)
         table = survey(chunks(), self.groups.p, before.key if self.file else b"", passes)
-        holder = Holder(table, chunks, self.groups, (self.roles or {}).get("label_column"))
+        holder = ContentReader(table, chunks, self.groups, (self.roles or {}).get("label_column"))
         after, elsewhere = self._standing(before, holder)
         if len(table.units) >= self.groups.min_rows:
             after = _with_new_groups(after, holder)
@@ -352,8 +352,8 @@ class Grouping:
         if self.file is not None:
             _check_left(self.file, after, table.units, elsewhere)
             noted = after.noting(table.units, means.disclosed)
-            if noted.told is not after.told:
-                noted.check_told(self.file)
+            if noted.disclosed_sums is not after.disclosed_sums:
+                noted.check_disclosed(self.file)
             after = noted
         if save and after is not before:
             self._save(after, table.units, chunks)
@@ -363,7 +363,9 @@ class Grouping:
             after,
         )
 
-    def _standing(self, before: Partition, holder: Holder) -> tuple[Partition, NDArray[np.bool_]]:
+    def _standing(
+        self, before: Partition, holder: ContentReader
+    ) -> tuple[Partition, NDArray[np.bool_]]:
         """Return the stored partition as it stands now, and which units are in other groups."""
         columns, units = holder.table.columns, holder.table.units
         after = before.described(columns, self.file)
@@ -394,7 +396,7 @@ class Grouping:
             ):
                 raise
             raise InputError(
-                f"{error}; most rows are others than those, so write generation = "
+                f"{error}; most rows are new, so write generation = "
                 f"{kept.generation + 1} under [groups]"
             ) from error
         if not before.digest or len(before.units):
@@ -493,14 +495,16 @@ def _check_left(file: Path, kept: Partition, units: Units, elsewhere: NDArray[np
         raise InputError(
             f"{file}: {n:,} of {len(units):,} rows (or persons) are in other groups of its folder, "
             f"{', '.join(path.name for path in others_of(file)) or 'an earlier generation'}, and a "
-            "second grouping would tell of single ones: answer with the source, columns and "
-            "settings of those groups; the rows of others need a folder of their own"
+            "second grouping would reveal single rows: answer with the source, columns and "
+            "settings of those groups; other rows need a folder of their own"
         )
-    LOGGER.warning("%d of %d rows (or persons) are left out: other groups hold them", n, len(units))
+    LOGGER.warning(
+        "%d of %d rows (or persons) are left out: they are in other groups", n, len(units)
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Holder:
+class ContentReader:
     """Reader of the content of units, which reads it anew on request.
 
     Parameters
@@ -663,7 +667,7 @@ class Examined:
         return dict(zip(self.columns, shares.tolist(), strict=True))
 
 
-def _with_new_groups(before: Partition, holder: Holder) -> Partition:
+def _with_new_groups(before: Partition, holder: ContentReader) -> Partition:
     """Return the partition with groups of units that were never grouped, if there are enough.
 
     A new row may be a removed one with another value, so a group needs p rows in addition to the
@@ -731,7 +735,7 @@ def _add(made: NewGroups, batch: _Batch, groups: Groups, p: int) -> _Batch:
     return batch.take(made.add(batch.units, batch.points, rules))
 
 
-def _batches(holder: Holder, is_new: NDArray[np.bool_]) -> Iterator[_Batch]:
+def _batches(holder: ContentReader, is_new: NDArray[np.bool_]) -> Iterator[_Batch]:
     """Yield batches of units with their points; persons, as means of their rows, all at once."""
     table, groups = holder.table, holder.groups
     apart = [j for j in holder.sensitive if groups.diversity > 1]
@@ -749,7 +753,7 @@ def _batches(holder: Holder, is_new: NDArray[np.bool_]) -> Iterator[_Batch]:
         yield _compared(parts, holder)
 
 
-def _compared(parts: Sequence[_Batch], holder: Holder) -> _Batch:
+def _compared(parts: Sequence[_Batch], holder: ContentReader) -> _Batch:
     """Return the units of several chunks, compared with each other."""
     every, units = _Batch.together(parts), holder.table.units
     contents = every.contents

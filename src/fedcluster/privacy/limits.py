@@ -501,17 +501,17 @@ class Rules:
         """Return the unit that adds most to the first dominated sum; None if there is none."""
         rule, adds = self._groups.dominance, self._adds[units]
         if rule is not None:
-            few = self._told(units) & rule.dominated(adds)
+            few = self._is_shown(units) & rule.dominated(adds)
             if few.any():
                 amounts = adds[:, few.argmax()]
                 return self._first(units[amounts == amounts.max()])
         alone = self.alone([units])[0]
         return int(alone[(alone >= 0).argmax()]) if (alone >= 0).any() else None
 
-    def _told(self, units: Places) -> NDArray[np.bool_]:
+    def _is_shown(self, units: Places) -> NDArray[np.bool_]:
         """Return which sums over a group of units are told, (c,)."""
-        told: NDArray[np.bool_] = (self._contents.weights[units] > 0).sum(0) >= self._groups.p
-        return told
+        shown: NDArray[np.bool_] = (self._contents.weights[units] > 0).sum(0) >= self._groups.p
+        return shown
 
     def _first(self, units: Places) -> int:
         return int(self._ordered[self._rank[units].min()])
@@ -600,7 +600,7 @@ class Rules:
         """Return the two largest amounts in each sum, and the total, (3, c); 0 if held back."""
         adds = self._adds[units]
         ordered = np.sort(adds, axis=0)[::-1]
-        return np.where(self._told(units), [ordered[0], ordered[1], adds.sum(axis=0)], 0.0)
+        return np.where(self._is_shown(units), [ordered[0], ordered[1], adds.sum(axis=0)], 0.0)
 
     def agree(self, units: Places) -> NDArray[np.bool_]:
         """Return in which sensitive columns all these units have the same value, (s,)."""

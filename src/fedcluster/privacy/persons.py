@@ -70,7 +70,7 @@ def apart_from(ids: Ids, others: Ids) -> Ids:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Persons:
-    """What is known of persons: of those of a version of the rows, or of all that were grouped.
+    """Known persons: those of one version of the rows, or all that were ever grouped.
 
     Parameters
     ----------

@@ -449,13 +449,15 @@ def _described(
     step: GaussianMixture, spec: Fit, preprocessor: RowTransform | None
 ) -> Plan[tuple[GaussianMixture, LeafRows]]:
     """Plan the description of the rows by leaves of two rows or more, at least one for each k."""
-    told = yield from ColumnMoments.unknown()
-    texts = text_columns(preprocessor, len(told.mean))
+    moments = yield from ColumnMoments.unknown()
+    texts = text_columns(preprocessor, len(moments.mean))
     step = replace(step, levels=bool(texts.any()))
     # spherical covariances need the same unit in all numeric columns
     if step.covariance_type == "spherical" and not texts.all():
-        told = replace(told, variance=np.full(len(texts), told.variance[texts == 0].mean()))
-    table, center = Table.by_column(texts, told, preprocessor), State.at(told.mean[None])
+        moments = replace(
+            moments, variance=np.full(len(texts), moments.variance[texts == 0].mean())
+        )
+    table, center = Table.by_column(texts, moments, preprocessor), State.at(moments.mean[None])
     least = min(ROWS_EACH * table.n / max(sum(spec.site_rows), 1.0), ROWS_EACH)
     if not sends_products(table, least):
         [answers] = yield [Task(Covariance(), center, spec.seed)]

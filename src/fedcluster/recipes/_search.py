@@ -16,7 +16,7 @@ import numpy as np
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Algorithm, Answers, Iteration, Metric, Result, State, Task
 from fedcluster.recipes._seeds import ROUNDED, places_by_rise, ranked
-from fedcluster.rounds import ENOUGH, EarlyStop, Plan, reason, server_update, told
+from fedcluster.rounds import ENOUGH, EarlyStop, Plan, reason, server_update, state_for
 
 HALVING = {4: 12, 8: 4, 12: 2}
 """Number of runs that stay in a race after each of these rounds."""
@@ -34,7 +34,7 @@ LONG_RUN = 8
 """Number of rounds after which a run is long."""
 
 
-LED = "when the run that was ahead ended"
+RACE_ENDED = "when the run that was ahead ended"
 """Reason given for a run that was cut off by the end of its race."""
 
 
@@ -55,8 +55,8 @@ class _Runner:
     state: State
     history: tuple[Iteration, ...] = ()
     ahead: tuple[State, ...] = ()
-    hope = 3
-    """Number of its last gains by which a run may be behind the best one before it has no hope."""
+    gains_behind = 3
+    """Number of its last gains by which a run may be behind the best one and stay in the race."""
     factors = (2.0, 4.0)  # larger steps that are also tried in a long run
 
     @property
@@ -91,8 +91,10 @@ class _Runner:
             for place, answer in zip(places, answers, strict=True)
         ]
         if isinstance(algorithm, Lloyd):
-            told = [float(step[1].weights.sum()) for step in steps]
-            steps = [steps[i] for i in range(len(steps)) if i == 0 or isclose(told[i], told[0])]
+            weights = [float(step[1].weights.sum()) for step in steps]
+            steps = [
+                steps[i] for i in range(len(steps)) if i == 0 or isclose(weights[i], weights[0])
+            ]
         place, state, done = min(steps, key=lambda step: step[1].inertia)
         ahead: tuple[State, ...] = ()
         if state.centers.shape == place.centers.shape:
@@ -100,13 +102,15 @@ class _Runner:
             ahead = tuple(replace(state, centers=place.centers + f * moves) for f in self.factors)
         return _Runner(state, (*self.history, done), ahead)
 
-    def has_hope(self, best: _Runner) -> bool:
+    def may_catch_up(self, best: _Runner) -> bool:
         """Return whether a few gains like its last one would take it as far as the best run."""
         if len(self.history) < 2:
             return True
         gain = self.history[-2].inertia - self.state.inertia
         behind = self.state.inertia - best.state.inertia
-        return self is best or behind <= self.hope * gain + ROUNDED * abs(best.state.inertia)
+        return self is best or behind <= self.gains_behind * gain + ROUNDED * abs(
+            best.state.inertia
+        )
 
 
 def race(
@@ -136,8 +140,8 @@ def race(
         r, the race is over as soon as the best of them has converged. By default, all runs continue
         until they have converged.
     eager : bool, default=False
-        Whether runs without hope are dropped, and runs that cycle because of limits are ended. For
-        k-means.
+        Whether runs that can hardly catch up are dropped, and runs that cycle because of limits are
+        ended. For k-means.
     ahead : bool, default=False
         Whether long runs are also evaluated at centres moved farther, and continue from there if
         that is better; a fixed point stays one. For k-means, and for fuzzy c-means without limits.
@@ -170,9 +174,9 @@ def race(
         if keep:
             ordered = _distinct(runners, rank) if meet else _ranked(runners, rank)
             runners = ordered[: keep.get(done, len(runners))]
-        runners = [each for each in runners if not eager or each.has_hope(runners[0])]
+        runners = [each for each in runners if not eager or each.may_catch_up(runners[0])]
         if keep and done >= max(keep) and runners[0].rests(eager):
-            cut = LED
+            cut = RACE_ENDED
             break
     return [each.result(algorithm, len(starts), eager, cut) for each in _ranked(runners, rank)]
 
@@ -201,7 +205,7 @@ def _have_met(state: State, other: State) -> bool:
 
 def best_of(results: Sequence[Result], metric: Metric, seed: int) -> Plan[Result]:
     """Plan the last round: the exact score of every finalist, from the same sites."""
-    tasks = [Task(metric, told(metric, result.state), seed) for result in results]
+    tasks = [Task(metric, state_for(metric, result.state), seed) for result in results]
     try:
         answers = yield tasks
     except EarlyStop:  # a request to stop ends the search after this round

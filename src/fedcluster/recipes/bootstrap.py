@@ -174,12 +174,12 @@ def compared(
     line = State(centers, np.zeros(k), memory={"neighbours": neighbours.astype(np.float64)})
     asked = [Task(Separation(), line)] if gaps is None else []
     asked += [_agreement(k, each) for each in replicates]
-    told = yield [replace(task, preprocessor=how, everyone=True) for task in asked]
-    tables = [each.total().weights.reshape(k, -1) for each in told[gaps is None :]]
+    counted = yield [replace(task, preprocessor=how, everyone=True) for task in asked]
+    tables = [each.total().weights.reshape(k, -1) for each in counted[gaps is None :]]
     found = np.array([jaccards(table) for table in tables]).reshape(-1, k)
     if gaps is not None:
         return Stability(found, *gaps, left_out)
-    cells = told[0].total().weights.reshape(k, -1)
+    cells = counted[0].total().weights.reshape(k, -1)
     seen = np.array([table.sum(axis=1) for table in tables]).reshape(-1, k)
     rows = seen.max(axis=0, initial=0.0)
     between = lowest_between(cells, rows + rows[neighbours])

@@ -142,8 +142,8 @@ def sampled_run(algorithm: Algorithm, starts: Sequence[State], spec: Fit) -> Pla
     spec : Fit
         The fraction of the sites, the seed and the largest number of rounds.
     """
-    best, told = yield from _sampled_rounds(algorithm, starts, spec)
-    left = 1 if told else max(1, spec.max_iter - len(best.history))
+    best, stopped = yield from _sampled_rounds(algorithm, starts, spec)
+    left = 1 if stopped else max(1, spec.max_iter - len(best.history))
     end = race(algorithm, [best.state], seed=spec.seed, max_rounds=left)
     [result] = yield from everyone(end)
     history = best.history + result.history

@@ -570,9 +570,9 @@ def n_noises_of(sites: Sequence[SiteInfo]) -> int:
     """
     noises = 0.0
     for site in sites:
-        told = {key: value for limit in site.limits for key, value in limit.parameters}
-        together = site.secure and isinstance(told.get("colluders"), int)
-        noises += 1 / max(len(sites) - told["colluders"], 1) if together else 1.0
+        parameters = {key: value for limit in site.limits for key, value in limit.parameters}
+        together = site.secure and isinstance(parameters.get("colluders"), int)
+        noises += 1 / max(len(sites) - parameters["colluders"], 1) if together else 1.0
     return max(round(noises), 1)
 
 
@@ -580,5 +580,5 @@ def n_rows_of(fit: PrivateFit, sites: Iterable[SiteInfo]) -> float | None:
     """Return the number of rows, as stated or as reported by local sites; None if unknown."""
     if fit.n_rows is not None:
         return float(fit.n_rows)
-    told = [site.n_rows for site in sites]
-    return None if None in told else float(sum(n for n in told if n is not None))
+    rows = [site.n_rows for site in sites]
+    return None if None in rows else float(sum(n for n in rows if n is not None))

@@ -29,7 +29,7 @@ Layout = Sequence[tuple[str, tuple[str, ...] | None, NDArray[np.intp]]]
 def profiling(
     centers: Floats,
     columns: Sequence[str],
-    told: Preprocessor | None = None,
+    reported: Preprocessor | None = None,
     *,
     names: Sequence[str] = (),
     smallest: int = 1,
@@ -44,8 +44,8 @@ def profiling(
     centers : ndarray of shape (k, p)
         A point near the rows of each cluster, in the columns of the profile.
     columns : sequence of str
-        The names of the columns if ``told`` is None.
-    told : Preprocessor, optional
+        The names of the columns if ``reported`` is None.
+    reported : Preprocessor, optional
         The transform to the columns of the profile, which it names.
     names : sequence of str, optional
         The names of the clusters; by default names are proposed.
@@ -68,7 +68,7 @@ def profiling(
     >>> profiles.columns[0].means, profiles.names
     (array([42., 82., 58.]), ('younger', 'older'))
     """
-    layout = _layout(columns, told)
+    layout = _layout(columns, reported)
     state = State(np.array(centers), np.zeros(len(centers)), memory={"texts": _texts(layout)})
     [answers] = yield [Task(ClusterColumns(), state, everyone=True)]
     first = _Sums(state, answers)
@@ -115,13 +115,13 @@ def profiles_of(
     columns, names, smallest
         As in `profiling`.
     """
-    k, told = len(state.centers) or len(state.weights), preprocessor and preprocessor.as_found
+    k, reported = len(state.centers) or len(state.weights), preprocessor and preprocessor.as_found
     if len(state.centers):
         centers = state.centers if preprocessor is None else preprocessor.invert(state.centers)
     else:
-        centers = np.zeros((k, len(columns) if told is None else told.n_columns_out))
-    plan = profiling(centers, columns, told, names=names, smallest=smallest)
-    plan = with_preprocessing(plan, assigned_rows(state, algorithm, preprocessor, told))
+        centers = np.zeros((k, len(columns) if reported is None else reported.n_columns_out))
+    plan = profiling(centers, columns, reported, names=names, smallest=smallest)
+    plan = with_preprocessing(plan, assigned_rows(state, algorithm, preprocessor, reported))
     if len(state.centers) < 2 or (preprocessor and preprocessor.missing == "ignore"):
         return plan
     how = assigned_rows(state, algorithm, preprocessor)
@@ -146,7 +146,7 @@ def assigned_rows(
     state: State,
     algorithm: Algorithm | None,
     preprocessor: Preprocessor | None,
-    told: Preprocessor | None = None,
+    reported: Preprocessor | None = None,
 ) -> AssignedRows:
     """Return the transform that prepares rows and assigns them to clusters, as `predict` does.
 
@@ -154,14 +154,14 @@ def assigned_rows(
     ----------
     state, algorithm, preprocessor
         As in `profiles_of`.
-    told : Preprocessor, optional
+    reported : Preprocessor, optional
         The transform to the columns of the profile; by default those of the assignment.
     """
     if isinstance(algorithm, Assigns):
         asked = Task(algorithm, replace(state, inertia=0.0, converged=False))
     else:
         asked = Task(Lloyd(), State.at(state.centers))
-    return AssignedRows(preprocessor, asked, told)
+    return AssignedRows(preprocessor, asked, reported)
 
 
 def crossed(one: AssignedRows, other: AssignedRows) -> Plan[Crossing]:
@@ -197,12 +197,12 @@ def crossed(one: AssignedRows, other: AssignedRows) -> Plan[Crossing]:
     return Crossing(rows, float(every.total().weights.sum()))
 
 
-def _layout(columns: Sequence[str], told: Preprocessor | None) -> Layout:
+def _layout(columns: Sequence[str], reported: Preprocessor | None) -> Layout:
     """Return the layout of rows that a preprocessor describes, or of plain numeric columns."""
-    if told is None:
+    if reported is None:
         return [(name, None, np.array([j])) for j, name in enumerate(columns)]
-    stops = np.cumsum([len(column.names) for column in told.columns])
-    every = zip(told.columns, stops, strict=True)
+    stops = np.cumsum([len(column.names) for column in reported.columns])
+    every = zip(reported.columns, stops, strict=True)
     return [
         (
             column.name,

@@ -158,10 +158,11 @@ def influences(
             if task.step == result.algorithm and len(answers.by_site) in SITES:
                 state = _made(task, answers.summaries, seed)
                 if state is not None and _is_same(state, result.state):
-                    told = dict(answers.by_site)  # a lazy mapping: compute each answer once
-                    spread, others = _spread(task, told, state), _others(task, told)
+                    by_site = dict(answers.by_site)  # a lazy mapping: compute each answer once
+                    spread, others = _spread(task, by_site, state), _others(task, by_site)
                     each = [
-                        _of(site, task, told, others(site), state, spread, seed) for site in told
+                        _of(site, task, by_site, others(site), state, spread, seed)
+                        for site in by_site
                     ]
                     each = _with_misfits(each, result, listener, columns)
                     return tuple(sorted(each, key=_rank, reverse=True))
@@ -203,18 +204,18 @@ def _is_same(state: State, found: State) -> bool:
     return bool(np.array_equal(one, other))
 
 
-def _others(task: Task, told: Mapping[str, Summary]) -> Callable[[str], Sequence[Summary]]:
+def _others(task: Task, by_site: Mapping[str, Summary]) -> Callable[[str], Sequence[Summary]]:
     """Return a function that gives the answers without a site's: their sum if the step adds."""
     if not task.step.server_additive:
-        return lambda name: [answer for site, answer in told.items() if site != name]
-    whole = total([*told.values()])
-    return lambda name: [whole.without(told[name])]
+        return lambda name: [answer for site, answer in by_site.items() if site != name]
+    whole = total([*by_site.values()])
+    return lambda name: [whole.without(by_site[name])]
 
 
 def _of(
     name: str,
     task: Task,
-    told: Mapping[str, Summary],
+    by_site: Mapping[str, Summary],
     others: Sequence[Summary],
     state: State,
     spread: Floats,
@@ -227,11 +228,11 @@ def _of(
     # otherwise each site has its own lines
     by_cluster = task.step.answer_shape(task.state, d)[0] == k
     held = np.sum(lines, axis=0) > 0 if by_cluster else np.ones(k, bool)
-    rows = {site: float(answer.weights.sum()) for site, answer in told.items()}
+    rows = {site: float(answer.weights.sum()) for site, answer in by_site.items()}
     share, alone = rows[name] / (sum(rows.values()) or 1.0), int(np.sum(~held))
     own = 0.0
     if by_cluster and rows[name] > 0:
-        mine = np.asarray(told[name].weights)
+        mine = np.asarray(by_site[name].weights)
         own = float(mine[np.sum(lines, axis=0) < Influence.few_others * mine].sum() / rows[name])
     if without is None or without.centers.shape != state.centers.shape:
         return Influence(name, float("inf"), float("inf"), None, alone, share, own)
@@ -257,14 +258,14 @@ def _with_misfits(
     if listener.described is None or not few or not is_step(result.algorithm, "Lloyd", "FFCM"):
         return list(found)
     task, answers = listener.described
-    d, told = result.state.centers.shape[1], {}
+    d, means = result.state.centers.shape[1], {}
     for site, answer in answers.by_site.items():
         some = answer.weights > 0
-        told[site] = answer.sums[some, :d] / answer.weights[some, None], answer.weights[some]
+        means[site] = answer.sums[some, :d] / answer.weights[some, None], answer.weights[some]
     every = [each.site for each in found]
-    if any(site not in told or not len(told[site][1]) for site in every):
+    if any(site not in means or not len(means[site][1]) for site in every):
         return list(found)
-    beside = {site: _Beside.of(site, told, result.state.centers) for site in every}
+    beside = {site: _SiteMeans.of(site, means, result.state.centers) for site in every}
     ratios = [each.ratio for each in beside.values()]
     alike = float(np.median(ratios)) < Influence.unlike_from
     scaled = _scaled_columns(task.preprocessor, columns, d)
@@ -291,7 +292,7 @@ def _scaled_columns(how: Any, names: Sequence[str], d: int) -> list[tuple[int, s
 
 
 def _odd(
-    site: str, beside: Mapping[str, _Beside], columns: Sequence[tuple[int, str, float]]
+    site: str, beside: Mapping[str, _SiteMeans], columns: Sequence[tuple[int, str, float]]
 ) -> dict[str, Any]:
     """Return the column of a site that a factor would correct, and the factor; or nothing."""
     own = beside[site]
@@ -313,7 +314,7 @@ def _odd(
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Beside:
+class _SiteMeans:
     """Means of one site compared with clusters of all others.
 
     Parameters
@@ -337,19 +338,21 @@ class _Beside:
     refined = 5  # number of passes over the others
 
     @classmethod
-    def of(cls, site: str, told: Mapping[str, tuple[Floats, Floats]], centers: Floats) -> _Beside:
+    def of(
+        cls, site: str, means: Mapping[str, tuple[Floats, Floats]], centers: Floats
+    ) -> _SiteMeans:
         """Return the means of a site together with those of the others.
 
         Centres that none of the others needs are moved to points far from any centre.
         """
-        others = [each for name, each in told.items() if name != site]
+        others = [each for name, each in means.items() if name != site]
         points, weights = (np.concatenate(each) for each in zip(*others, strict=True))
         fit = lloyd(points, centers, weights, max_iter=cls.refined, empty="relocate")
         centers = fit.centers[fit.weights > 0]
         squared = nearest(points, centers)[1]
         most = cls.far * float(weights @ squared / weights.sum())
         usual = float(weights @ np.minimum(squared, most) / weights.sum())
-        return cls(*told[site], centers, max(usual, np.finfo(float).tiny), most)
+        return cls(*means[site], centers, max(usual, np.finfo(float).tiny), most)
 
     @property
     def ratio(self) -> float:
@@ -382,14 +385,14 @@ def _has_errors(task: Task) -> bool:
     return is_step(task.step, "Lloyd", "SphericalKMeans", "FFCM")
 
 
-def _spread(task: Task, told: Mapping[str, Summary], state: State) -> Floats:
+def _spread(task: Task, by_site: Mapping[str, Summary], state: State) -> Floats:
     """Return the spread of each cluster, (k,): the median over the sites.
 
     If answers do not show it, half the distance to the nearest other centre.
     """
     if _has_errors(task):
         each = []
-        for answer in told.values():
+        for answer in by_site.values():
             some = answer.weights > 0
             safe = np.where(some, answer.weights, 1.0)
             apart = answer.sums[:, :-1] / safe[:, None] - task.state.centers
@@ -506,10 +509,10 @@ class Robust:
 
     def _share(self, name: str) -> float:
         """Return the share of a site's weight that counts: no more than others can vouch for."""
-        told = sorted(self.rows.values(), reverse=True)
-        if name not in self.rows or len(told) <= self.faults or not self.rows[name] > 0:
+        rows = sorted(self.rows.values(), reverse=True)
+        if name not in self.rows or len(rows) <= self.faults or not self.rows[name] > 0:
             return 1.0
-        return min(1.0, told[self.faults] / self.rows[name])
+        return min(1.0, rows[self.faults] / self.rows[name])
 
 
 def robust_rule(spec: object, sites: Iterable[SiteInfo], seed: int) -> Robust | None:
@@ -560,10 +563,10 @@ class Listener:
         if self.rule is not None:
             pairs = [self.rule.combine(t, a) for t, a in zip(tasks, answers, strict=True)]
             answers = [combined for combined, _ in pairs]
-            told = _added([each for _, each in pairs if each is not None])
-            if told is not None:
-                before = {**self.trimmed.before, **told.before}
-                self.trimmed = replace(told if told.lines else self.trimmed, before=before)
+            added = _added([each for _, each in pairs if each is not None])
+            if added is not None:
+                before = {**self.trimmed.before, **added.before}
+                self.trimmed = replace(added if added.lines else self.trimmed, before=before)
         remember(self.kept, tasks, answers)
         return answers
 
@@ -617,21 +620,21 @@ def _clusters(rule: Robust, task: Task, names: Sequence[str], given: Sequence[Su
 def _columns(rule: Robust, _task: Task, names: Sequence[str], given: Sequence[Summary]) -> Combined:
     """Combine the sums of each column, each number by itself; squares about the combined mean."""
     sums, weights = (np.array([getattr(a, n) for a in given]) for n in ("sums", "weights"))
-    told, left_out = sums.copy(), dict[str, str]()
+    new, left_out = sums.copy(), dict[str, str]()
     for j, q in np.ndindex(sums.shape[1:]):
         held = np.flatnonzero(weights[:, j] > 0)
         if len(held) > 2 * rule.faults:
             w = weights[held, j]
             value, mean = sums[held, j, q] / w, 0.0
             if q:  # the combination of the first number is the same for every site
-                mean = float(told[held[0], j, 0] / w[0])
+                mean = float(new[held[0], j, 0] / w[0])
                 value = value - mean * (2 * sums[held, j, 0] / w - mean)
             out = apart(value[:, None], w, 0.0, rule.faults)
             kept = majority(np.where(out, 0.0, w), rule.faults)
-            told[held, j, q] = (kept @ value / kept.sum() + mean**2) * w
+            new[held, j, q] = (kept @ value / kept.sum() + mean**2) * w
             named = apart(value[:, None], w, 0.0, rule.faults, Influence.certain_from)
             left_out |= {names[i]: "the preparation of a column" for i in held[named]}
-    combined = [Summary(s, w) for s, w in zip(told, weights, strict=True)]
+    combined = [Summary(s, w) for s, w in zip(new, weights, strict=True)]
     return combined, Trimmed(before=left_out)
 
 
@@ -662,11 +665,11 @@ def _descriptions(
     The means are clustered, and in each cluster the F sites with the most weight get no more weight
     than all others; this is repeated until no weight changes.
     """
-    told = np.concatenate([a.weights for a in given])
+    given_weights = np.concatenate([a.weights for a in given])
     site = np.repeat(np.arange(len(given)), [len(a.weights) for a in given])
-    some = told > 0
-    points = np.concatenate([a.sums for a in given])[some] / told[some, None]
-    site, full = site[some], told[some]
+    some = given_weights > 0
+    points = np.concatenate([a.sums for a in given])[some] / given_weights[some, None]
+    site, full = site[some], given_weights[some]
     supported, weights, rng = full, full, stream(rule.seed, 0, "robust")
     # searches among descriptions, each without those that too few sites confirm
     for _ in range(6):
@@ -683,7 +686,7 @@ def _descriptions(
         if np.allclose(new, weights, rtol=1e-3):
             break
         weights = new
-    share = np.zeros(len(told))
+    share = np.zeros(len(given_weights))
     share[some] = weights / full if weights.any() else 1.0
     parts = np.split(share, np.cumsum([len(a.weights) for a in given])[:-1])
     out = {
@@ -708,12 +711,12 @@ def _supported(labels: Any, weights: Floats, site: Any, k: int, faults: int) -> 
     return supported
 
 
-def _vouched(weights: Floats, told: Floats, site: Any, faults: int) -> Floats:
+def _vouched(weights: Floats, given_weights: Floats, site: Any, faults: int) -> Floats:
     """Return weights (q,) without the F sites that lost the most, if that is most of theirs.
 
     The clusters of the remaining sites are confirmed by others.
     """
-    left, all_ = (np.bincount(site, each) for each in (weights, told))
+    left, all_ = (np.bincount(site, each) for each in (weights, given_weights))
     share = np.divide(left, all_, out=np.ones_like(left), where=all_ > 0)
     worst = np.argsort(share, kind="stable")[:faults]
     out = worst[share[worst] < Influence.vouched_share]

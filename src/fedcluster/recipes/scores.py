@@ -12,7 +12,7 @@ from fedcluster.metrics.clusters import BY_CHANCE as BY_CHANCE
 from fedcluster.metrics.clusters import metric_name, shown_value
 from fedcluster.metrics.indices import COLUMNS, METRICS, SCATTER, SHARED, Given, Measurement
 from fedcluster.metrics.silhouettes import silhouette_by_chance
-from fedcluster.rounds import Plan, told
+from fedcluster.rounds import Plan, state_for
 
 
 def evaluation(
@@ -68,7 +68,7 @@ def evaluation(
     >>> len(outcome.communication_rounds), outcome.values_sent()
     (2, {'north': 22, 'south': 22})
     """
-    own = [Task(metric, told(metric, state), seed) for metric in metrics]
+    own = [Task(metric, state_for(metric, state), seed) for metric in metrics]
     state = replace(state, memory={})  # indices must not depend on the memory of an algorithm
     given = Given(m, None if classes is None else tuple(classes), complete)
     steps = _questions(given)
@@ -104,7 +104,7 @@ def objective_value(objective: Metric, state: State, seed: int = 0) -> Plan[dict
 
     It refers to the rows as in the fit, including those of no cluster.
     """
-    [answers] = yield [Task(objective, told(objective, state), seed, everyone=True)]
+    [answers] = yield [Task(objective, state_for(objective, state), seed, everyone=True)]
     name = metric_name(objective)
     return {name: shown_value(name, objective.score(state, answers.total()))}
 

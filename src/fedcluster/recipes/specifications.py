@@ -113,7 +113,7 @@ def absent(value: Any) -> Any:
 class Fit:
     """Job that finds clusters; each kind has the parameters that mean something for it.
 
-    `fit_of` makes it from the words of a user. The sites' limits are not among them, as each site
+    `fit_of` makes it from a user's parameters. The sites' limits are not among them, as each site
     sets its own.
 
     Parameters
@@ -197,11 +197,11 @@ class Fit:
         answered counts as one whose rows do not stream.
         """
         sites = tuple(sites)
-        told = distinct_limits(sites)
+        known_limits = distinct_limits(sites)
         changes: dict[str, Any] = {
-            "grouped": any(limit.name == "Groups" for limits in told for limit in limits),
+            "grouped": any(limit.name == "Groups" for limits in known_limits for limit in limits),
             "site_rows": rows_of(sites),
-            "smallest": max(map(_smallest_seen, told), default=1),
+            "smallest": max(map(_smallest_seen, known_limits), default=1),
         }
         if isinstance(self.init, str) and self.init == "auto" and any(s.streams for s in sites):
             changes["init"] = "sums"
@@ -564,7 +564,7 @@ _CHANGES = frozenset({"algorithm", "init", "n_init", "max_iter", "tol", "partici
 
 
 def declared(kind: type[Any]) -> list[Field[Any]]:
-    """Return the fields of a specification that users may say; of `Fit`, those of all kinds."""
+    """Return the fields of a specification that users may set; of `Fit`, those of all kinds."""
     every = WORDS.values() if kind is Fit else fields(kind)
     return [each for each in every if each.metadata]
 
@@ -584,7 +584,7 @@ def in_python(name: str, value: Any) -> str:
 
 
 def fit_of(n_clusters: Any, *, spelled: Spelled = in_python, **words: Any) -> Fit:
-    """Return the fit that a user asks for, of the kind that the words mean.
+    """Return the fit for a user's parameters, of the kind that they imply.
 
     Parameters
     ----------

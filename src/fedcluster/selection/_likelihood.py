@@ -284,11 +284,10 @@ class Likeliest:
             details.append(IN_WORDS[self.mixture.covariance_type])
         if self.mixture.noise is not None:
             details.append(f"{100 * self.mixture.noise:.2g} % noise")
-        told = f" ({', '.join(details)})" if details else ""
+        suffix = f" ({', '.join(details)})" if details else ""
         shared = f"; the most overlapping share {100 * self.overlap:.0f} %" if self.overlap else ""
-        return (
-            f"The rows are most likely as {what}{told}{shared}: {v} cluster{'' if v == 1 else 's'}."
-        )
+        clusters = f"{v} cluster{'' if v == 1 else 's'}"
+        return f"The rows are most likely as {what}{suffix}{shared}: {clusters}."
 
 
 def likeliest(

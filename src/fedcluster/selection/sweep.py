@@ -196,9 +196,9 @@ def _drawn(plan: Plan[T], seed: int) -> Plan[T]:
             tasks = plan.send(answers)  # type: ignore[arg-type]
         except StopIteration as stop:
             return stop.value  # type: ignore[no-any-return]
-        told = yield tasks
+        counted = yield tasks
         answers = [
-            Answers(_halves(a.by_site), a.missing, a.enough, a.summed, a.early) for a in told
+            Answers(_halves(a.by_site), a.missing, a.enough, a.summed, a.early) for a in counted
         ]  # unless the engine has added up the answers
 
 
@@ -638,7 +638,7 @@ class _Clock:
 
 def _timed(plan: Plan[Result], clock: _Clock, *, leads: bool) -> Plan[Result]:
     """Run a plan, asking it once to finish when its time is over."""
-    tasks, done, told = next(plan), 0, False
+    tasks, done, stopped = next(plan), 0, False
     while True:
         answers = yield tasks
         done += 1
@@ -646,8 +646,8 @@ def _timed(plan: Plan[Result], clock: _Clock, *, leads: bool) -> Plan[Result]:
             tasks = plan.send(answers)
             most = max(clock.few_rounds, clock.most_rounds * (1 + clock.leader))
             is_over = 1 + (done + 1) + clock.afterwards > most
-            if is_over and not told:
-                told, tasks = True, plan.throw(EarlyStop())
+            if is_over and not stopped:
+                stopped, tasks = True, plan.throw(EarlyStop())
         except StopIteration as stop:
             clock.leader = done if leads else clock.leader
             return cast("Result", stop.value)

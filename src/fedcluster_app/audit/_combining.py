@@ -21,7 +21,14 @@ from fedcluster.preprocessing import Preprocessor
 from fedcluster.recipes import evaluation
 from fedcluster.rounds import run_plan, with_preprocessing
 from fedcluster_app.audit._asking import total_of
-from fedcluster_app.audit._site import DECIMALS, Coordinator, Play, Public, Subject, values_of
+from fedcluster_app.audit._site import (
+    DECIMALS,
+    AttackedSite,
+    AttackRun,
+    Coordinator,
+    PublicKnowledge,
+    values_of,
+)
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
 
@@ -88,7 +95,7 @@ def summed(task: Task, answer: Summary, d: int) -> Floats:
     return np.column_stack([sums, answer.weights])[answer.weights > 0]
 
 
-def subtracted(answers: Iterable[Floats], public: Public) -> Floats:
+def subtracted(answers: Iterable[Floats], public: PublicKnowledge) -> Floats:
     """Return differences of all lines, and of sums of two lines of an answer, of weight 1."""
     lines = []
     for each in answers:
@@ -109,26 +116,26 @@ def subtracted(answers: Iterable[Floats], public: Public) -> Floats:
     return np.concatenate([*found, public.records(alone)])
 
 
-def _possible(rows: Floats, public: Public) -> np.ndarray:
+def _possible(rows: Floats, public: PublicKnowledge) -> np.ndarray:
     """Return which rows are within the ranges of the columns and on their steps, (n,)."""
     inside = (rows >= public.low).all(axis=1) & (rows <= public.high).all(axis=1)
     steps = rows / public.step
     return np.asarray(inside & (abs(steps - steps.round()) < 0.02).all(axis=1))
 
 
-def pairs_of_a_run(play: Play) -> Floats:
+def pairs_of_a_run(play: AttackRun) -> Floats:
     """Subtract all sums of a clustering, a choice of k and an evaluation from each other."""
     d = len(play.public.numbers)
     return subtracted((summed(t, a, d) for t, a in run_of(play.coordinator)), play.public)
 
 
-def trajectories(play: Play) -> Floats:
+def trajectories(play: AttackRun) -> Floats:
     """Solve for the rows from the sums of a run, given the members of each cluster."""
     lloyd = [(t, a) for t, a in run_of(play.coordinator) if isinstance(t.step, Lloyd)]
     return _solved(play, lloyd)
 
 
-def equations(play: Play) -> Floats:
+def equations(play: AttackRun) -> Floats:
     """Solve for the rows from sums about many random centres, given the members of each."""
     rng, public = np.random.default_rng(0), play.public
     # Number of questions about random centres.
@@ -175,7 +182,7 @@ def solved(behind: Floats, sums: Floats) -> tuple[NDArray[np.intp], Floats]:
     return row[alone], (inverse @ sums)[alone]
 
 
-def _solved(play: Play, kept: Sequence[tuple[Task, Summary]]) -> Floats:
+def _solved(play: AttackRun, kept: Sequence[tuple[Task, Summary]]) -> Floats:
     d = len(play.public.numbers)
     behind, sums = [np.empty((0, len(play.units)))], [np.empty((0, d))]
     for task, answer in kept:
@@ -236,7 +243,7 @@ def _alone(lines: Floats, a: float, b: float) -> Floats:
     return np.concatenate(left).round(DECIMALS)
 
 
-def other_columns(play: Play) -> Floats:
+def other_columns(play: AttackRun) -> Floats:
     """Ask for the same rows in other orders and scales, and without some columns."""
     public, d, lines = play.public, len(play.public.numbers), []
     for start in range(d):
@@ -268,7 +275,7 @@ def _that_differ(dumps: Sequence[Floats]) -> list[Floats]:
     return [np.array([*each - same]).reshape(-1, dumps[0].shape[1]) for each in every]
 
 
-def all_rows_but_one(play: Play) -> Floats:
+def all_rows_but_one(play: AttackRun) -> Floats:
     """Find one row by subtracting all other rows, which are known, from a sum."""
     total = total_of(play.coordinator)
     if total is None:
@@ -283,7 +290,7 @@ def all_rows_but_one(play: Play) -> Floats:
     return play.public.records(np.array(claims).reshape(-1, rows.shape[1]))
 
 
-def smaller_cohort(play: Play, *, n_others: int = 4) -> Floats:
+def smaller_cohort(play: AttackRun, *, n_others: int = 4) -> Floats:
     """Ask for secure sums over all sites, then over all except this one, and subtract.
 
     The difference would be the sums of this site, of which all rows except one are known. So would
@@ -310,7 +317,7 @@ def smaller_cohort(play: Play, *, n_others: int = 4) -> Floats:
 
 
 def _secure_totals(
-    play: Play, sites: Mapping[str, Subject], cohorts: Sequence[Sequence[str]]
+    play: AttackRun, sites: Mapping[str, AttackedSite], cohorts: Sequence[Sequence[str]]
 ) -> list[Floats]:
     """Return the secure sums over cohorts of sites, as far as the sites answer."""
     try:
@@ -332,7 +339,7 @@ def _secure_totals(
     return totals
 
 
-def _all_but_one_known(play: Play, total: Floats) -> Floats:
+def _all_but_one_known(play: AttackRun, total: Floats) -> Floats:
     """Return a row of some groups, from the sums of the site and all of its other rows."""
     values, groups = values_of(play.subject.rows, play.public)[:, :-1], play.groups
     there = np.array([(~np.isnan(values[rows])).sum(axis=0) for rows in groups])

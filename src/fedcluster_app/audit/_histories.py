@@ -35,7 +35,7 @@ from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure, scales
 from fedcluster_app.audit._asking import total_of
 from fedcluster_app.audit._combining import TARGETS, dump, solved, subtracted
-from fedcluster_app.audit._site import Ids, Play, owners, values_of
+from fedcluster_app.audit._site import AttackRun, Ids, owners, values_of
 from fedcluster_app.report.job_files import write_job
 from fedcluster_app.report.release_check import findings
 from fedcluster_app.site.file import SiteFile
@@ -52,7 +52,7 @@ CHANGED = 10
 """One row in this many has another value in the last of three versions."""
 
 
-def _over(play: Play, versions: Iterable[Data]) -> tuple[list[Play], Floats]:
+def _over(play: AttackRun, versions: Iterable[Data]) -> tuple[list[AttackRun], Floats]:
     """Return the site in each version, and the differences of its totals and all its lines."""
     plays, lines = [play], []
     for rows in versions:
@@ -66,7 +66,7 @@ def _over(play: Play, versions: Iterable[Data]) -> tuple[list[Play], Floats]:
     return plays, subtracted(lines, play.public)
 
 
-def following(plays: Sequence[Play]) -> Floats:
+def following(plays: Sequence[AttackRun]) -> Floats:
     """Return claims of all values that follow from the sums of several versions, given the groups.
 
     An unknown is what a person (or a row) adds to a sum of a column; if it changes, it is another
@@ -78,7 +78,7 @@ def following(plays: Sequence[Play]) -> Floats:
         unknowns: dict[tuple[int, float], int] = {}
         lines: dict[frozenset[int], float] = {}
         for play in plays:
-            for amounts in _told(play, j):
+            for amounts in _disclosed_amounts(play, j):
                 line = [unknowns.setdefault(each, len(unknowns)) for each in amounts.items()]
                 lines[frozenset(line)] = sum(amounts.values())
         behind = np.zeros((len(lines), len(unknowns)))
@@ -90,7 +90,7 @@ def following(plays: Sequence[Play]) -> Floats:
     return claims
 
 
-def _told(play: Play, j: int) -> Iterator[dict[int, float]]:
+def _disclosed_amounts(play: AttackRun, j: int) -> Iterator[dict[int, float]]:
     """Yield, for each sum that is told of a column, what each person (or row) adds to it."""
     groups, rows = play.subject.protection.groups, play.subject.rows
     values, person = values_of(rows, play.public)[:, j], owners(rows)
@@ -102,7 +102,7 @@ def _told(play: Play, j: int) -> Iterator[dict[int, float]]:
             yield dict(zip(who.tolist(), amounts.tolist(), strict=True))
 
 
-def removed_rows(play: Play) -> Floats:
+def removed_rows(play: AttackRun) -> Floats:
     """Ask for the total and all groups before and after single rows are removed."""
     versions, rows = [], play.subject.rows
     for _ in range(min(TARGETS, len(rows) // 4)):
@@ -111,7 +111,7 @@ def removed_rows(play: Play) -> Floats:
     return _over(play, versions)[1]
 
 
-def added_rows(play: Play) -> Floats:
+def added_rows(play: AttackRun) -> Floats:
     """Ask for the total and all groups before and after single rows are added."""
     every, n = play.subject.rows, len(play.subject.rows)
     first = min(TARGETS, n // 4)
@@ -119,7 +119,7 @@ def added_rows(play: Play) -> Floats:
     return _over(play, [every.take(slice(first - 1 - i, n)) for i in range(first)])[1]
 
 
-def changed_rows(play: Play) -> Floats:
+def changed_rows(play: AttackRun) -> Floats:
     """Ask for the total and all groups before and after single rows change in one column."""
     rows, versions = play.subject.rows, []
     column = play.public.widest[-1]
@@ -131,7 +131,7 @@ def changed_rows(play: Play) -> Floats:
     return np.concatenate([claims, _moved(plays, column)])
 
 
-def _moved(plays: Sequence[Play], column: int) -> Floats:
+def _moved(plays: Sequence[AttackRun], column: int) -> Floats:
     """Return values before they changed, from the sums of a column and of its squares."""
     public, places = plays[0].public, [column, len(plays[0].public.numbers) + column]
     answers = [p.coordinator.ask_one(Moments(), how=public.plain()) for p in plays]
@@ -143,7 +143,7 @@ def _moved(plays: Sequence[Play], column: int) -> Floats:
     return claims
 
 
-def many_versions(play: Play) -> Floats:
+def many_versions(play: AttackRun) -> Floats:
     """Solve for rows over twenty versions with rows added and removed, given the groups."""
     every, rng = play.subject.rows, np.random.default_rng(0)
     n = len(every)
@@ -160,7 +160,7 @@ def many_versions(play: Play) -> Floats:
     return np.concatenate([claims, following(plays)])
 
 
-def edited_rows(play: Play) -> Floats:
+def edited_rows(play: AttackRun) -> Floats:
     """Solve for rows of which two in five change in one column each time, given the groups."""
     rows, column = play.subject.rows, play.public.widest[-1]
     rng, every, versions = np.random.default_rng(0), np.arange(len(rows)), list[Data]()
@@ -173,7 +173,7 @@ def edited_rows(play: Play) -> Floats:
     return np.concatenate([claims, following(plays)])
 
 
-def three_versions(play: Play) -> Floats:
+def three_versions(play: AttackRun) -> Floats:
     """Subtract groups of persons in the first and third of three versions.
 
     In the second, a column has another unit. The members of each group, all unchanged values and
@@ -201,7 +201,7 @@ def three_versions(play: Play) -> Floats:
     return play.public.records(np.array(claims).reshape(-1, known.shape[1]))
 
 
-def persons_named_later(play: Play) -> Floats:
+def persons_named_later(play: AttackRun) -> Floats:
     """Solve for rows from groups of rows and of persons, given the members of each."""
     rows = play.subject.rows
     play.begin(replace(rows, groups=None))
@@ -209,7 +209,7 @@ def persons_named_later(play: Play) -> Floats:
     return following(_and(play, [(replace(rows, groups=persons), np.arange(len(rows)))]))
 
 
-def _and(play: Play, versions: Iterable[tuple[Data, Ids]]) -> list[Play]:
+def _and(play: AttackRun, versions: Iterable[tuple[Data, Ids]]) -> list[AttackRun]:
     """Return the site, and the site in each version that it does not refuse."""
     _ = play.units
     tried = (play.tried(rows, whose) for rows, whose in versions)
@@ -268,19 +268,19 @@ class Renamed:
         self.ids[part] = self._names(len(part))
 
 
-def renamed_persons(play: Play) -> Floats:
+def renamed_persons(play: AttackRun) -> Floats:
     """Solve for values of persons who are renamed from version to version, given the groups."""
     found = []
     for seed in range(3):
         folder = play.subject.folder / f"history {seed}"
         folder.mkdir()
-        each = Play(replace(play.subject, folder=folder), play.public)
+        each = AttackRun(replace(play.subject, folder=folder), play.public)
         found.append(renamed(each, seed))
         play.versions.append(each)
     return np.concatenate(found)
 
 
-def renamed(play: Play, seed: int) -> Floats:
+def renamed(play: AttackRun, seed: int) -> Floats:
     """Solve for values of persons in one history of renaming, given the groups."""
     history = Renamed(play.subject.rows, seed)
     columns = [play.public.place(j) for j in range(len(play.public.numbers))]
@@ -294,7 +294,7 @@ def renamed(play: Play, seed: int) -> Floats:
     return following(_and(play, versions()))
 
 
-def older_groups(play: Play) -> Floats:
+def older_groups(play: AttackRun) -> Floats:
     """Put an older file of groups back, or take it away, before rows change; solve, given them."""
     every, whose, rng = play.subject.rows, play.whose, np.random.default_rng(0)
     file, n = play.subject.file, len(every)
@@ -316,7 +316,7 @@ def older_groups(play: Play) -> Floats:
     return following(plays)
 
 
-def second_study(play: Play) -> Floats:
+def second_study(play: AttackRun) -> Floats:
     """Group the same rows for studies with other settings and files; solve, given the groups."""
     groups, rows = play.subject.protection.groups, play.subject.rows
     if groups is None:
@@ -340,7 +340,7 @@ def second_study(play: Play) -> Floats:
     return following(plays)
 
 
-def a_rule_and_corrections(play: Play) -> int:
+def a_rule_and_corrections(play: AttackRun) -> int:
     """Add a known number to a column while some values are corrected; count what follows of these.
 
     The sum of a group then changes by a multiple of it, and by what one of its persons is corrected
@@ -365,7 +365,7 @@ def a_rule_and_corrections(play: Play) -> int:
     return int(n_read)
 
 
-def a_row_that_waits(play: Play) -> int:
+def a_row_that_waits(play: AttackRun) -> int:
     """Count texts and labels that appear as a row is added which is in no group yet."""
     rows, n = play.subject.rows, play.subject.protection.smallest - 1
     has, whose = np.arange(len(rows)) < n, owners(rows)
@@ -384,7 +384,7 @@ def a_row_that_waits(play: Play) -> int:
     return 0 if after is None else len(after.coordinator.facts() - before)
 
 
-def rounded_counts(play: Play) -> int:
+def rounded_counts(play: AttackRun) -> int:
     """Count what published files of three sites with rounded counts tell beyond these."""
     rows, out = play.subject.rows, play.subject.folder / "published"
     X = rows.X[:, [play.public.place(j) for j in range(len(play.public.numbers))]]
@@ -421,7 +421,7 @@ def _written(rows: Data, path: Path, header: Sequence[str]) -> SiteFile:
     return SiteFile.load(path.with_suffix(".toml"))
 
 
-def names_that_are_values(play: Play) -> Floats:
+def names_that_are_values(play: AttackRun) -> Floats:
     """Read the first row of a file without a header as the names of its columns."""
     public, rows, claims = play.public, play.subject.rows, []
     for i in range(min(TARGETS, len(rows))):
@@ -440,7 +440,7 @@ def names_that_are_values(play: Play) -> Floats:
     return np.concatenate([public.claims(0), *claims])
 
 
-def means_of_sessions(play: Play) -> Floats:
+def means_of_sessions(play: AttackRun) -> Floats:
     """Write means of groups once for each session, of rows of which one more is gone; subtract."""
     rows, folder, lines = play.subject.rows, play.subject.folder / "sessions", list[Floats]()
     places = [play.public.place(j) for j in range(len(play.public.numbers))]
@@ -464,7 +464,7 @@ def _names(rows: Data) -> list[str]:
     return [column.name for column in columns_of(rows)]
 
 
-def beyond_the_noise(play: Play) -> int:
+def beyond_the_noise(play: AttackRun) -> int:
     """Count persons who change an answer by more than the noise of a stated epsilon hides.
 
     By brute force over neighbours: without the person, with the person's rows in another order, and
@@ -496,19 +496,21 @@ def _change(X: Floats, whose: Ids, who: int, task: Task) -> float:
     assert isinstance(step, Sensitive)
     scale = [each or np.inf for each in scales(step.sensitivity(task.state, X.shape[1]), 1.0)]
 
-    def told(person: Floats) -> Floats:
+    def published(person: Floats) -> Floats:
         groups = np.append(np.full(len(person), who), whose[whose != who])
         rows = Data(np.concatenate([person, others]), groups=groups)
         bounded = Client("north", rows, Disclosure(rows_per_person=1)).bounded(rows)
         exact = step.client_step(task.state, bounded, np.random.default_rng(0))
         return np.concatenate([exact.sums.ravel() / scale[0], exact.weights / scale[1]])
 
-    corner, without = np.where(mine[:1] < 0, -1.0, 1.0), told(mine[:0])
+    corner, without = np.where(mine[:1] < 0, -1.0, 1.0), published(mine[:0])
     more = [np.concatenate([each, mine]) for each in (corner, -corner)]
-    return max(float(np.linalg.norm(told(each) - without)) for each in (mine, mine[::-1], *more))
+    return max(
+        float(np.linalg.norm(published(each) - without)) for each in (mine, mine[::-1], *more)
+    )
 
 
-def steps_in_preparations(play: Play) -> int:
+def steps_in_preparations(play: AttackRun) -> int:
     """Count steps that a permit does not see where rows are prepared by them."""
     public, n_unseen = play.public, 0
     state = State.at(np.array([public.low, public.high]))

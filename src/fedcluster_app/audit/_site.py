@@ -69,7 +69,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Truth:
+class TrueRows:
     """Rows with which claims are compared.
 
     Parameters
@@ -131,8 +131,8 @@ def _moved(claims: Floats, rows: Floats) -> Iterator[Floats]:
     rng, moved = np.random.default_rng(0), claims.copy()
     widest = int(np.argmax([len(np.unique(column)) for column in rows.T]))
     values = rows[np.isfinite(rows[:, widest]), widest]
-    farthest = np.clip(np.ptp(values) / 16 if len(values) else 0.0, 3, Truth.moves)
-    for _ in range(Truth.moves):
+    farthest = np.clip(np.ptp(values) / 16 if len(values) else 0.0, 3, TrueRows.moves)
+    for _ in range(TrueRows.moves):
         by = rng.integers(1, int(farthest) + 1, len(claims)) * rng.choice([-1, 1], len(claims))
         moved[:, widest] = claims[:, widest] + by
         yield moved
@@ -165,7 +165,7 @@ def _near(rows: Floats, claims: Floats, tolerance: float) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Public:
+class PublicKnowledge:
     """Public knowledge about a site that needs no question, as from a data dictionary.
 
     Parameters
@@ -244,14 +244,14 @@ class Coordinator:
     ----------
     responder : Responder
         The site's end.
-    public : Public
+    public : PublicKnowledge
         The public knowledge.
     asked, refused : int
         Number of tasks so far, and of those that the site did not answer.
     """
 
     responder: Responder
-    public: Public
+    public: PublicKnowledge
     asked: int = 0
     refused: int = 0
     _exchanges: int = field(default=0, repr=False)
@@ -319,7 +319,7 @@ DECIMALS = 10
 LIMITS = (MinRows(20), MinClusterSize(5))
 
 
-class Anything(Policy):
+class AllowAll(Policy):
     """Policy of a site that allows every question, to show what its protection alone achieves."""
 
     def check(self, *_asked: object, **_more: object) -> None:
@@ -360,7 +360,7 @@ class Protection:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Subject:
+class AttackedSite:
     """The attacked site.
 
     Parameters
@@ -394,7 +394,7 @@ class Subject:
         return None if groups is None else Grouping(groups, self.file, roles, log)
 
     def coordinator(
-        self, public: Public, name: str = "north", secure: SecureSums | None = None
+        self, public: PublicKnowledge, name: str = "north", secure: SecureSums | None = None
     ) -> Coordinator:
         """Return a coordinator of the site, whose rows are grouped now."""
         client = Client(name, self.rows, self.protection.filters, self.grouping)
@@ -413,7 +413,7 @@ class Subject:
             choose=choose,
             steps=STEPS,
             preprocessors=partial(row_transform, steps=STEPS),
-            policy=Anything() if self.protection.policy is None else Policy(self.protection.policy),
+            policy=AllowAll() if self.protection.policy is None else Policy(self.protection.policy),
             secure=secure,
         )
         return Coordinator(responder, public)
@@ -431,11 +431,11 @@ class Subject:
         member = dict(zip(kept.units.tolist(), kept.members.tolist(), strict=True))
         return np.array([member.get(unit, -1) for unit in ids.tolist()])
 
-    def truth(self, public: Public) -> Truth:
+    def truth(self, public: PublicKnowledge) -> TrueRows:
         """Return the rows with which claims are compared."""
         step = np.append(public.step, 1.0)
         rows, others = (values_of(data, public) for data in (self.rows, self.others))
-        return Truth(rows, others, step, max(self.protection.smallest, 3))
+        return TrueRows(rows, others, step, max(self.protection.smallest, 3))
 
 
 def owners(rows: Data) -> Ids:
@@ -446,7 +446,7 @@ def owners(rows: Data) -> Ids:
     return whose
 
 
-def values_of(data: Data, public: Public) -> Floats:
+def values_of(data: Data, public: PublicKnowledge) -> Floats:
     """Return numbers and the label's index of rows, (n, d + 1), with NaN for missing values."""
     names = [column.name for column in columns_of(data)]
     numbers = data.X[:, [names.index(name) for name in public.numbers]].astype(np.float64)
@@ -457,14 +457,14 @@ def values_of(data: Data, public: Public) -> Floats:
     return np.column_stack([numbers, label])
 
 
-def public_of(rows: Data) -> Public:
+def public_of(rows: Data) -> PublicKnowledge:
     """Return the public knowledge of rows: columns, ranges, steps, lists of texts and labels."""
     columns = columns_of(rows)
     number = [j for j, column in enumerate(columns) if column.kind == "number"]
     values = rows.X[:, number].astype(np.float64)
     step = np.array([_step(each[np.isfinite(each)]) for each in values.T])
     low, high = np.nanmin(values, axis=0) - 3 * step, np.nanmax(values, axis=0) + 3 * step
-    return Public(
+    return PublicKnowledge(
         tuple(Column(column.name, column.kind) for column in columns),
         tuple(columns[j].name for j in number),
         low,
@@ -504,26 +504,26 @@ def split(data: Data, rng: np.random.Generator) -> tuple[Data, Data]:
 
 
 @dataclass(eq=False)
-class Play:
+class AttackRun:
     """One attack on one site.
 
     Parameters
     ----------
-    subject : Subject
+    subject : AttackedSite
         The site. An attack only uses what its description assumes a coordinator to know, such as
         the members of each sum, or all rows except one.
-    public : Public
+    public : PublicKnowledge
         The public knowledge.
     whose : ndarray of shape (n,), optional
         The person of each row (or the row itself), as numbered in all versions.
-    versions : list of Play
+    versions : list of AttackRun
         The site in later versions of its rows.
     """
 
-    subject: Subject
-    public: Public
+    subject: AttackedSite
+    public: PublicKnowledge
     whose: Ids = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
-    versions: list[Play] = field(default_factory=list, repr=False)
+    versions: list[AttackRun] = field(default_factory=list, repr=False)
 
     def __post_init__(self) -> None:
         if not len(self.whose):
@@ -541,11 +541,11 @@ class Play:
 
     def tried(
         self, rows: Data, whose: Ids | None = None, protection: Protection | None = None
-    ) -> Play | None:
+    ) -> AttackRun | None:
         """Return the site with other rows and its groups kept, opened now; None if it refuses."""
         _ = self.units  # computed now, as later versions change the site's file
         after = replace(self.subject, rows=rows, protection=protection or self.subject.protection)
-        opened = Play(after, self.public, owners(rows) if whose is None else whose)
+        opened = AttackRun(after, self.public, owners(rows) if whose is None else whose)
         try:
             _ = opened.units
         except InputError:

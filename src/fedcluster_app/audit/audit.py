@@ -31,12 +31,12 @@ from fedcluster_app.audit._asking import seeds_that_are_rows
 from fedcluster_app.audit._combining import dump
 from fedcluster_app.audit._site import (
     LIMITS,
+    AttackedSite,
+    AttackRun,
     Coordinator,
-    Play,
     Protection,
-    Public,
+    PublicKnowledge,
     Score,
-    Subject,
     public_of,
     simulated,
     split,
@@ -62,7 +62,7 @@ class Advantage:
     margin: float
 
 
-def membership(play: Play, most: int | None = None) -> Advantage:
+def membership(play: AttackRun, most: int | None = None) -> Advantage:
     """Return how well distances to groups, or seeds, distinguish rows of the site from others.
 
     The first ``most`` rows of both are used, by default all.
@@ -84,7 +84,7 @@ def membership(play: Play, most: int | None = None) -> Advantage:
     return _advantage(near[0], near[1])
 
 
-def canaries(subject: Subject, public: Public, rng: Generator) -> Advantage:
+def canaries(subject: AttackedSite, public: PublicKnowledge, rng: Generator) -> Advantage:
     """Return how well planted canaries can be distinguished from others.
 
     A canary is a row with numbers drawn independently and uniformly from the public ranges, so that
@@ -100,7 +100,7 @@ def canaries(subject: Subject, public: Public, rng: Generator) -> Advantage:
         return replace(rows, X=X)
 
     with_canaries = replace(subject, rows=given(subject.rows), others=given(subject.others))
-    return membership(Play(with_canaries, public), most)
+    return membership(AttackRun(with_canaries, public), most)
 
 
 def _advantage(mine: Floats, others: Floats) -> Advantage:
@@ -129,7 +129,7 @@ class Attack:
     """
 
     name: str
-    play: Callable[[Play], Floats | int]
+    play: Callable[[AttackRun], Floats | int]
     promised: bool = True
 
 
@@ -274,12 +274,12 @@ def audit(
     public = public_of(data)
     for protection in protections:
         with TemporaryDirectory() as folder:
-            subject = Subject(mine, others, protection, Path(folder))
+            subject = AttackedSite(mine, others, protection, Path(folder))
             yield Audit(
                 protection.name,
                 len(mine),
                 tuple(played(attack, subject, public) for attack in attacks),
-                membership(Play(_apart(subject, "membership"), public)),
+                membership(AttackRun(_apart(subject, "membership"), public)),
                 canaries(_apart(subject, "canaries"), public, np.random.default_rng(seed)),
                 quality(mine, public, protection, n_clusters, seed),
             )
@@ -316,22 +316,24 @@ def rows_of(path: Path | None, most: int, seed: int) -> tuple[Data, tuple[Protec
     return data, (now, *PROTECTIONS)
 
 
-def played(attack: Attack, subject: Subject, public: Public) -> Reading:
+def played(attack: Attack, subject: AttackedSite, public: PublicKnowledge) -> Reading:
     """Return the result of an attack on a site that has not answered any request before."""
     subject = _apart(subject, attack.name)
-    play = Play(subject, public)
+    play = AttackRun(subject, public)
     found = attack.play(play)
     score = Score(found, found) if isinstance(found, int) else subject.truth(public).score(found)
     return Reading(attack.name, attack.promised, score, play.asked, play.refused)
 
 
-def _apart(subject: Subject, name: str) -> Subject:
+def _apart(subject: AttackedSite, name: str) -> AttackedSite:
     folder = subject.folder / name.replace(" ", "-")
     folder.mkdir()
-    return Subject(subject.rows, subject.others, subject.protection, folder)
+    return AttackedSite(subject.rows, subject.others, subject.protection, folder)
 
 
-def quality(data: Data, public: Public, protection: Protection, k: int, seed: int) -> float | None:
+def quality(
+    data: Data, public: PublicKnowledge, protection: Protection, k: int, seed: int
+) -> float | None:
     """Return the exact inertia of centres found under a protection, relative to an exact fit.
 
     It is for numbers in standard deviations, with missing values filled in by the mean, without

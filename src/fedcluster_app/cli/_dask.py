@@ -150,8 +150,12 @@ class Partitions:
 
 def _executed(job: Job, engine: DaskEngine, doing: Doing) -> JobReport:
     """Run a job on partitions."""
-    told = isinstance(job, Fit | SelectK)
-    columns = [column.name for column in engine.introduce(columns=True)[0].columns] if told else ()
+    needs_columns = isinstance(job, Fit | SelectK)
+    columns = (
+        [column.name for column in engine.introduce(columns=True)[0].columns]
+        if needs_columns
+        else ()
+    )
     return jobs.execute(job, engine, columns=columns, watch=watching(doing))
 
 

@@ -676,8 +676,9 @@ class _Said:
         other = self.found(name, settings=True)
         if other is not None and other != (tuple(plain) if isinstance(plain, list) else plain):
             raise InputError(
-                f"{named(name)} and --set {'.'.join(self.keys[name])} say two different things; "
-                "say one of them"
+                f"{named(name)} and --set {'.'.join(self.keys[name])} say different things; give "
+                "one "
+                "of them"
             )
         table = self.content
         *tables, last = self.keys[name]

@@ -789,7 +789,9 @@ def named_sources(
     own = {} if getattr(options, "site_column", None) else options.sites
     if alone := [site for site in own if site not in sources and "path" not in own[site]]:
         there = ", ".join(sorted(sources))
-        raise InputError(f"{dotted('sites', alone[0])}: no file is of this site; there are {there}")
+        raise InputError(
+            f"{dotted('sites', alone[0])}: no file belongs to this site; the sites are {there}"
+        )
     return dict(sorted(sources.items()))
 
 
@@ -881,7 +883,9 @@ def are_site_files(files: Sequence[str]) -> bool:
     tomls = [name for name in files if name.lower().endswith(".toml")]
     if tomls and len(tomls) < len(files):
         other = next(name for name in files if name not in tomls)
-        raise InputError(f"{tomls[0]} is a site file and {other} is none; write one for it, too")
+        raise InputError(
+            f"{tomls[0]} is a site file and {other} is not; write a site file for it, too"
+        )
     return bool(tomls)
 
 

@@ -116,11 +116,12 @@ def doctor(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
     from fedcluster_app.transports.reloading import check_start
 
     diagnosed(
-        lambda: examined(site_file, TRANSPORTS, _told(site_file), check_start), as_json=as_json
+        lambda: examined(site_file, TRANSPORTS, _coordinator_reply(site_file), check_start),
+        as_json=as_json,
     )
 
 
-def _told(site_file: Path) -> dict[str, str]:
+def _coordinator_reply(site_file: Path) -> dict[str, str]:
     """Return what a coordinator over Flower tells the owner of the site's key."""
     if find_spec("flwr") is None:
         return {}
@@ -590,7 +591,7 @@ def _left(site: SiteFile, content: dict[str, Any]) -> Iterator[Table | str]:
 
 EFFECTS = {
     "p": "smallest size of a group",
-    "following": "values of single ones that follow from all that was told",
+    "following": "single values that follow from all that was told",
     "in_none": "in no group",
     "largest_shares": "largest share of one in a sum, {}",
     "agreeing": "groups whose members agree in {}",

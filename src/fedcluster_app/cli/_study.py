@@ -162,7 +162,7 @@ def study_in(files: Sequence[str]) -> tuple[Table, list[str]]:
     content = load_record(path, dict[str, Any])
     source = content.get("source")
     if "name" in content or (isinstance(source, dict) and source.keys() & {"path", "url"}):
-        return {}, list(files)  # a site file
+        return {}, list(files)  # site files are data files, not a study
     with error_prefix(str(path)):
         content = checked(content)
         sites = content.get("sites", {})

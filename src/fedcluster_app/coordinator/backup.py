@@ -51,7 +51,7 @@ def back_up(folder: Path, file: Path, passphrase: str) -> int:
     """
     home = Federation.load(folder).folder
     if file.resolve().is_relative_to(home):
-        raise InputError(f"{file} is in {folder}, which it is a copy of: write it elsewhere")
+        raise InputError(f"{file} is in {folder}: write the backup elsewhere")
     noted(home, "backed up", file=file.name)
     with changing(home), operators_log(home).locked():
         packed, n = _packed(home)
@@ -123,7 +123,7 @@ def restore(file: Path, folder: Path, passphrase: str) -> Federation:
         raise InputError(f"{file} cannot be read: {reason(error)}") from error
     except pyrage.DecryptError as error:
         raise InputError(
-            f"{file} cannot be opened: the passphrase is another one, or it is no backup ({error})"
+            f"{file} cannot be opened: the passphrase is wrong, or the file is no backup ({error})"
         ) from error
     with private_files(), atomic_folder(folder) as partial:
         _unpack(packed, partial, file)

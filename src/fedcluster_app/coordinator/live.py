@@ -58,15 +58,17 @@ class Progress:
     def statuses(self) -> dict[str, str]:
         """Return the state of each site, in words, by name."""
         last = self.began[-1]
-        told = dict.fromkeys((name for each in self.began for name in each["asked"]), "asked")
+        by_site = dict.fromkeys((name for each in self.began for name in each["asked"]), "asked")
         for done in self.ended.values():
-            told |= dict.fromkeys(done["answered"], "answered")
-            told |= {name: f"missed the last round: {why}" for name, why in done["missing"].items()}
+            by_site |= dict.fromkeys(done["answered"], "answered")
+            by_site |= {
+                name: f"missed the last round: {why}" for name, why in done["missing"].items()
+            }
         if last["round"] not in self.ended:
-            told |= dict.fromkeys(last["asked"], f"asked {self.now - last['at']:.0f} s ago")
+            by_site |= dict.fromkeys(last["asked"], f"asked {self.now - last['at']:.0f} s ago")
             heard = [event.get("heard") for event in self.events[self.events.index(last) :]]
-            told |= {name: "answered" for name in last["asked"] if name in heard}
-        return told
+            by_site |= {name: "answered" for name in last["asked"] if name in heard}
+        return by_site
 
     def run(self, name: str) -> Run:
         """Return the events as a run, for the sections of the report."""

@@ -155,10 +155,10 @@ def _in_words(content: Mapping[str, Any]) -> str:
     'fit -k auto --model mixture'
     """
     parameters = content.get("parameters", {})
-    told = {option: parameters.get(name) for option, name in TELLING.items()}
+    options = {option: parameters.get(name) for option, name in TELLING.items()}
     if parameters.get("model") in ("mixture", "merged"):
-        told["--model "] = parameters["model"]
-    given = [f"{option}{value}" for option, value in told.items() if value is not None]
+        options["--model "] = parameters["model"]
+    given = [f"{option}{value}" for option, value in options.items() if value is not None]
     return " ".join([content.get("job", ""), *given])
 
 
@@ -340,7 +340,7 @@ class RunQueue:
         Called with the folder of the active run, several times a second.
     """
 
-    look = 0.2  # seconds between two checks for an outcome
+    interval = 0.2  # seconds between two checks for an outcome
     farewell = 15.0  # seconds within which a run informs its sites that it is cancelled
     ask = 5.0  # seconds between two checks whether a run is still active
     silent = 2  # number of successive failures to answer that a transport's program is allowed
@@ -378,7 +378,7 @@ class RunQueue:
         """Let no other run begin; the active one continues when the queue starts again."""
         self._closing.set()
         self._woken.set()
-        self._worker.join(self.look * 10)
+        self._worker.join(self.interval * 10)
 
     def submit(self, content: Callable[[Path], Mapping[str, Any]], operator: str) -> Run:
         """Append a new run to the queue.
@@ -490,14 +490,16 @@ class RunQueue:
         One that ends with its coordinator is waited for.
         """
         end = time.monotonic() + ORPHAN
-        while is_running(folder) and time.monotonic() < end and not self._closing.wait(self.look):
+        while (
+            is_running(folder) and time.monotonic() < end and not self._closing.wait(self.interval)
+        ):
             pass
         return is_running(folder) or bool(outcome_of(folder))
 
     def _wait(self, folder: Path) -> None:
         """Wait until a run has an outcome, or this process is asked to end."""
         checked, farewell, silent = time.monotonic(), 0.0, 0
-        while not outcome_of(folder) and not self._closing.wait(self.look):
+        while not outcome_of(folder) and not self._closing.wait(self.interval):
             now = time.monotonic()
             self._observe(folder)
             if (folder / CANCEL).exists():

@@ -276,7 +276,7 @@ class Service:
         The health of the sites and the runs.
     """
 
-    refusals_told = 10  # number of refused requests per minute that are logged individually
+    refusals_logged = 10  # number of refused requests per minute that are logged individually
 
     def __init__(self, queue: RunQueue, log: AuditLog, health: Health) -> None:
         self._queue, self._log, self._health = queue, log, health
@@ -331,7 +331,7 @@ class Service:
         """Log a refused request, limited per minute so that the log does not fill the disk."""
         now = time.monotonic()
         self._refused = [at for at in self._refused if now - at < 60]
-        if len(self._refused) < self.refusals_told:
+        if len(self._refused) < self.refusals_logged:
             self._refused.append(now)
             self._note("refused", request, path=str(request.url.path)[:200])
 
@@ -441,7 +441,7 @@ def _job(body: Mapping[str, Any], folder: Path, operator: Operator) -> Job:
     job = job_from_json(body["job"], parameters)
     if procedure_of(job).own_code() and not operator.admin:
         raise InputError(
-            f"operator {operator.name!r} may not ask for code of one's own: only administrators "
+            f"operator {operator.name!r} may not run code of their own: only administrators "
             "may (fedcluster federation operator DIR NAME --admin)"
         )
     return job
@@ -556,19 +556,19 @@ def noting_sites(log: AuditLog, health: Health) -> Iterator[None]:
     """Log which sites connect and disconnect within the block."""
     done, before = threading.Event(), set[str]()
 
-    def look() -> None:
+    def check_sites() -> None:
         nonlocal before
         with suppress(InputError, SiteError):
-            now = {name for name, told in health.sites().items() if told["connected"]}
+            now = {name for name, about in health.sites().items() if about["connected"]}
             for event, names in (("connected", now - before), ("disconnected", before - now)):
                 for name in sorted(names):
                     log.append(partial(_of_member, event, name))
             before = now
 
     def follow() -> None:
-        look()
+        check_sites()
         while not done.wait(Health.connected_for):
-            look()
+            check_sites()
 
     thread = threading.Thread(target=follow, name="presence", daemon=True)
     thread.start()

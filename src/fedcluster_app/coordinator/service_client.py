@@ -70,7 +70,7 @@ class Coordinator:
     authority: Path | None
     federation: Federation | None = None
     elsewhere: str = ""
-    look = 0.2  # seconds between two checks for an outcome
+    interval = 0.2  # seconds between two checks for an outcome
     farewell = 20.0  # seconds within which a cancelled run informs its sites
 
     @classmethod
@@ -228,7 +228,7 @@ class Coordinator:
         try:
             while (run := self.get(f"/runs/{name}"))["state"] in GOING:
                 doing(str(run["doing"]))
-                time.sleep(self.look)
+                time.sleep(self.interval)
         except KeyboardInterrupt:
             self._cancel(name, doing)
             raise
@@ -248,7 +248,7 @@ class Coordinator:
             self.post(f"/runs/{name}/cancel")
             end = time.monotonic() + self.farewell
             while self.get(f"/runs/{name}")["state"] in GOING and time.monotonic() < end:
-                time.sleep(self.look)
+                time.sleep(self.interval)
 
     def fetch(self, run: Mapping[str, Any], out: Path) -> dict[str, Any]:
         """Write the files of a finished run, and return its outcome with their location."""

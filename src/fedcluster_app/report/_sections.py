@@ -180,12 +180,12 @@ def _along(run: Run, axis: Floats, *, most: int = 3, least: float = 0.2) -> str:
     ``most``: columns that label an axis of the map. ``least``: the smallest loading of these.
     """
     order = np.argsort(-np.abs(axis), kind="stable")[:most]
-    told = [
+    phrases = [
         f"{'more' if axis[i] > 0 else 'less'} {shortened(run.features[i].name, 24)}"
         for i in order.tolist()
         if abs(axis[i]) >= least
     ]
-    return ", ".join(told)
+    return ", ".join(phrases)
 
 
 def _rings(run: Run, axes: Floats) -> list[Floats | None]:
@@ -351,7 +351,7 @@ def _changes(run: Run, other: Run) -> list[Any]:
         joint = np.flatnonzero(place == j).tolist()
         if len(joint) < 2:
             continue
-        told = [
+        phrases = [
             [
                 label(run, i) if fewer else parts.named(other.names[i]),
                 f" ({number(float(fine.sizes[i]))} rows)",
@@ -360,8 +360,8 @@ def _changes(run: Run, other: Run) -> list[Any]:
         ]
         several = [
             piece
-            for i, one in enumerate(told)
-            for piece in (one, " and " if i == len(told) - 2 else ", ")
+            for i, one in enumerate(phrases)
+            for piece in (one, " and " if i == len(phrases) - 2 else ", ")
         ][:-1]
         lines.append(
             [*several, " would be one"] if fewer else [label(run, j), " would part in ", *several]

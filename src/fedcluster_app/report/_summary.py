@@ -230,19 +230,19 @@ def _held_by(run: Run, j: int) -> list[Any]:
     order = [i for i in np.argsort(-share, kind="stable").tolist() if share[i] > 0]
     if not order:
         return ["At no site."]
-    told: list[Any] = []
+    pieces: list[Any] = []
     for i in order[:3]:
-        told += [
-            ", " if told else "",
-            f"{percent(share[i])} of {'' if told else 'the rows of '}",
+        pieces += [
+            ", " if pieces else "",
+            f"{percent(share[i])} of {'' if pieces else 'the rows of '}",
             parts.named(run.sites[i]["name"]),
         ]
     less, none = len(order[3:]), len(run.sites) - len(order)
     if less:
-        told.append(f"; less at {counted(less, 'other site')}")
+        pieces.append(f"; less at {counted(less, 'other site')}")
     elif none:
-        told.append("; none elsewhere")
-    return [*told, "."]
+        pieces.append("; none elsewhere")
+    return [*pieces, "."]
 
 
 def doubts_of(run: Run) -> list[str]:

@@ -190,7 +190,7 @@ def verdict(selection: Selection) -> dict[str, Any]:
 
 def _beside(report: JobReport) -> dict[str, Any]:
     """Return the clusterings with one cluster less and one more than chosen, if known."""
-    choice, told = report.outcome.value, {}
+    choice, by_k = report.outcome.value, {}
     for k in (choice.n_clusters - 1, choice.n_clusters + 1):
         if k > 1 and k in choice.results:
             state = choice.results[k].state
@@ -198,8 +198,8 @@ def _beside(report: JobReport) -> dict[str, Any]:
                 state.centers, state.weights, report.columns, preprocessor=report.preprocessor
             )
             content = model.plain()
-            told[str(k)] = {key: content[key] for key in OF_CENTERS if key in content}
-    return {"beside": told}
+            by_k[str(k)] = {key: content[key] for key in OF_CENTERS if key in content}
+    return {"beside": by_k}
 
 
 def _of_evaluation(report: JobReport, account: Mapping[str, Any]) -> dict[str, Any]:

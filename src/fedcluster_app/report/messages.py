@@ -195,8 +195,8 @@ def two_sites_line(n_sites: int) -> list[str]:
     of two sites, each learns the other's sums of each cluster, as the model tells those of both: \
 ask at least three
     """
-    told = "of two sites, each learns the other's sums of each cluster, as the model tells those of"
-    return [f"{told} both: ask at least three"] if n_sites == 2 else []
+    said = "of two sites, each learns the other's sums of each cluster, as the model tells those of"
+    return [f"{said} both: ask at least three"] if n_sites == 2 else []
 
 
 def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:

@@ -330,7 +330,7 @@ def remaining(
     return left
 
 
-class Sealer:
+class Encryptor:
     """Encryption from one site to another, carried by the coordinator, who cannot read it.
 
     Parameters
@@ -366,7 +366,7 @@ class Sealer:
         try:
             return self._cipher(public, context).decrypt(bytes(12), sealed, None)
         except InvalidTag as error:
-            raise ValueError("a share was changed, or is another's") from error
+            raise ValueError("a share was changed, or belongs to another site") from error
 
     def _cipher(self, public: bytes, context: Sequence[object]) -> ChaCha20Poly1305:
         return ChaCha20Poly1305(derived(agreed(self._private, public), "seal", *context))

@@ -35,7 +35,7 @@ from fedcluster.options.refusals import refused
 from fedcluster_app.secure._masks import (
     SECRET,
     SIZE,
-    Sealer,
+    Encryptor,
     SumSecrets,
     Words,
     agreements,
@@ -73,7 +73,7 @@ class _Run:
         The permit under which the run began, empty if none.
     earlier : tuple of tuple of str
         The other cohorts in which the site had answered when the run began.
-    sealer : Sealer
+    sealer : Encryptor
         Its encryption of messages to other sites.
     sites : tuple of str
         The remaining sites.
@@ -103,7 +103,7 @@ class _Run:
     earlier: tuple[Names, ...] = ()
     sends: bool = True
     without: tuple[str, ...] = ()
-    sealer: Sealer = field(default_factory=Sealer)
+    sealer: Encryptor = field(default_factory=Encryptor)
     sealers: Keys = field(default_factory=dict)
     pairs: Keys = field(default_factory=dict)
     secrets: dict[int, SumSecrets] = field(default_factory=dict)
@@ -322,7 +322,8 @@ class SecureSite:
             name = missing[0]
             how = f"wait until {name} has enough rows" if name in without else f"ask {name} too"
             raise ValueError(
-                f"{name} took part before, and a sum without it would tell its own: {how}, or, if "
+                f"{name} took part before, and a sum without that site would reveal its own "
+                f"sums: {how}, or, if "
                 f"its owner agrees, each other site writes allow_alone = [{name!r}]"
             )
 
@@ -379,7 +380,9 @@ class SecureSite:
         if known.survivors not in ((), survivors):
             raise ValueError("other sites were said to have answered: a site is in or out")
         if not set(survivors) <= set(known.sites) or self.name not in survivors:
-            raise ValueError("those that are said to have answered are not those that were asked")
+            raise ValueError(
+                "the sites that are said to have answered are not the sites that were asked"
+            )
         known.cohort.check(survivors, 1)
         known.survivors = survivors
         disclosed = {
@@ -423,7 +426,7 @@ class SecureSite:
                 raise ValueError(f"what {name} says of earlier sums are not names of sites")
             pasts |= set(map(tuple, earlier))
         if checked[self.name] != known.sealer.public:
-            raise ValueError("the key of this site is not the one that it gave")
+            raise ValueError("the key named for this site is not the key that it sent")
         return checked, pasts
 
     def _offer(self, known: _Run, number: int) -> Fields:

@@ -261,10 +261,10 @@ class SiteFile:
             has_columns(f"site {self.name!r}, [{key}]: the source", names, getattr(self, key))
         weight, group, label = self.weight_column, self.group_column, self.label_column
         others = {weight, group, label, self.id_column}
-        told = names if self.confirmed is None else self.confirmed
+        confirmed = names if self.confirmed is None else self.confirmed
         seen = f": run fedcluster check {self.path.name}, which shows the names that may leave"
-        has_columns(f"site {self.name!r}", names, told, seen)
-        own = self.columns or [name for name in told if name not in others]
+        has_columns(f"site {self.name!r}", names, confirmed, seen)
+        own = self.columns or [name for name in confirmed if name not in others]
         for name in columns or ():
             if name not in own:
                 raise InputError(
@@ -339,8 +339,8 @@ class SiteFile:
         if not self.columns_file.exists():
             check = f"run fedcluster check {self.path.name}, which shows them and lets them leave, "
             raise InputError(
-                f"{self.path}: nobody at this site has seen which names of columns others would be "
-                f"told: {f'{check}or ' if self.federation else ''}write columns = [...] there"
+                f"{self.path}: nobody at this site has confirmed which names of columns may "
+                f"leave: {f'{check}or ' if self.federation else ''}write columns = [...] there"
             )
         return replace(self, confirmed=load_record(self.columns_file, _Confirmed).columns)
 
@@ -470,8 +470,9 @@ class SiteFile:
         if others and not self.has_means:
             raise InputError(
                 f"{self.path}: the rows may be in the groups of {others[0].name}, and a second "
-                "grouping would tell of single ones: answer from that file; the rows of others "
-                "need a folder of their own"
+                "grouping would reveal single rows: answer from that file; other rows need a "
+                "folder "
+                "of their own"
             )
 
     @property
@@ -546,13 +547,14 @@ class SiteFile:
         if kept["source"] != now["source"]:
             raise InputError(
                 f"{self.means_file}: the source has changed since its rows were grouped; other "
-                "groups would tell of single rows: put it back as it was; the rows of others need "
-                "a folder of their own"
+                "groups would tell of single rows: put it back as it was; other rows need a "
+                "folder of "
+                "their own"
             )
         if self.confirmed is None:
             return data
-        told = {self.rename.get(name, name) for name in self.confirmed}
-        names = [column.name for column in columns_of(data) if column.name in told]
+        confirmed = {self.rename.get(name, name) for name in self.confirmed}
+        names = [column.name for column in columns_of(data) if column.name in confirmed]
         return chosen_columns(data, names, f"site {self.name!r}", raw=True)
 
     def means_made_of(self) -> dict[str, Any]:

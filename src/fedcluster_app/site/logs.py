@@ -375,8 +375,8 @@ class _PrivateFile(RotatingFileHandler):
         error, self._failed = sys.exc_info()[1], True
         if not self._is_told and sys.stderr is not None:
             why = reason(error) if isinstance(error, OSError) else error
-            told = f"{self.baseFilename} cannot be written: {why}; make room for it"
-            print(told, file=sys.stderr, flush=True)  # noqa: T201 - there is no log to say it in
+            line = f"{self.baseFilename} cannot be written: {why}; make room for it"
+            print(line, file=sys.stderr, flush=True)  # noqa: T201 - there is no log to say it in
 
     def _open(self) -> io.TextIOWrapper:
         def opener(path: str, flags: int) -> int:

@@ -74,8 +74,8 @@ def _check_others(site: SiteFile, rows: StreamedRows) -> None:
         if n := np.count_nonzero(known):
             raise InputError(
                 f"{site.path}: {n:,} of {len(known):,} rows are in the groups of {path.name}, and "
-                "a second grouping would tell of single ones; the rows of others need a folder of "
-                "their own"
+                "a second grouping would reveal single rows; other rows need a folder of their "
+                "own"
             )
 
 

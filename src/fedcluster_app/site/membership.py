@@ -69,7 +69,7 @@ from fedcluster_app.trust.permits import (
 )
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState
 from fedcluster_app.wire.policy import BudgetLedger, Ledger, Policy
-from fedcluster_app.wire.responder import AuditEntry, Auditor, Request, Responder, Turns
+from fedcluster_app.wire.responder import AuditEntry, Auditor, Request, RequestQueue, Responder
 
 OLDER = (
     "the log of the site lacks a line that the coordinator knows: its folder is an older copy, and "
@@ -420,7 +420,9 @@ class Membership:
         return coordinator_identity(own, Address.read(self.coordinator).host)
 
 
-def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], None]) -> Turns:
+def site_responder(
+    site: SiteFile, membership: Membership, say: Callable[[str], None]
+) -> RequestQueue:
     """Return a responder for a site, after reading the names of its columns.
 
     The rows are held by a separate process; see `SiteWorker`.
@@ -471,7 +473,7 @@ def site_responder(site: SiteFile, membership: Membership, say: Callable[[str], 
         secure=secure,
     )
     largest = site.cost.message_mb * MEGABYTE
-    return Turns(responder.respond, worker.end, worker.begin, largest)
+    return RequestQueue(responder.respond, worker.end, worker.begin, largest)
 
 
 def _policy(site: SiteFile, state: SiteState, budget: BudgetLedger | None) -> Policy:

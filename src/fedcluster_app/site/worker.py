@@ -377,11 +377,11 @@ class SiteWorker:
 
         def call(method: str, arguments: Mapping[str, Any]) -> Any:
             rows = self._rows_of_the_run()
-            told = self._worker(_Call(rows, tuple(columns), raw, method, arguments))
-            if method == "introduce" and told.n_rows == 0 and self._said_in != self._run:
+            result = self._worker(_Call(rows, tuple(columns), raw, method, arguments))
+            if method == "introduce" and result.n_rows == 0 and self._said_in != self._run:
                 self._said_in = self._run
                 self._say(f"site {self._site.name}: {SILENT}")
-            return told
+            return result
 
         return WorkerClient(self._site.name, call)
 

@@ -319,7 +319,8 @@ def _check_is_parted(path: Path, names: Sequence[str], lines: Sequence[str]) -> 
     n = len(names[0].split()) if len(names) == 1 else 0
     if n > 1 and len(rows) > 1 and all(len(row) == n for row in rows[:-1]):
         raise InputError(
-            f"{path} seems to have {n} columns that blanks part; save it with commas between them"
+            f"{path} seems to have {n} columns separated by blanks; save it with commas between "
+            "them"
         )
 
 

@@ -136,7 +136,9 @@ def reloaded(path: Path, before: SiteFile, membership: Membership) -> tuple[Site
     other = [key for key in FIXED if getattr(now, key) != getattr(membership, key)]
     if site.name != before.name or other:
         what = other[0] if site.name == before.name else "name"
-        raise InputError(f"{path}: {what} is another one: end fedcluster site start, and start it")
+        raise InputError(
+            f"{path}: {what} has changed: end fedcluster site start, and start it again"
+        )
     return site, now
 
 

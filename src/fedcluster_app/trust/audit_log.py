@@ -43,8 +43,9 @@ LOG, MEGABYTES = "audit.jsonl", 64
 WRITTEN = "the groups were written"
 """Event of the log: what is in which group has changed."""
 TWICE = (
-    "put back the newest copy, as without it rows would be grouped a second time, which tells of "
-    "single ones; if there is none, answer with a privacy budget instead of groups"
+    "put back the newest copy, as without it rows would be grouped a second time, which reveals "
+    "single "
+    "rows; if there is none, answer with a privacy budget instead of groups"
 )
 
 MARK = b',"hash":"'
@@ -374,7 +375,7 @@ def _check_end(path: Path, content: bytes, head: Head) -> None:
         )
     if f'"{end.hash}"'.encode() not in content:
         raise InputError(
-            f"{path}: line {end.line} of the log is another one than {beside.name} tells of"
+            f"{path}: line {end.line} of the log differs from what {beside.name} tells of"
         )
 
 
@@ -447,12 +448,13 @@ class GroupsLog:
         if kept.log not in {"", self.name} and (self._folder / kept.log).exists():
             raise InputError(
                 f"{file}: its rows were grouped for a site file with the log {kept.log}, and "
-                f"{self.name} does not tell of them: write the same log and name into both"
+                f"{self.name} does not mention them: write the same log and name into both site "
+                "files"
             )
         if kept.log and any(map(has_left, read_log(self._path))):
             raise InputError(
-                f"{file} is not this site's, or {self.name} is an older copy, which does not tell "
-                f"of it: {TWICE}"
+                f"{file} is not this site's, or {self.name} is an older copy that does not mention "
+                f"it: {TWICE}"
             )
 
     def _what(self, name: str, digest: str) -> str:

@@ -283,7 +283,8 @@ def check_signature(path: Path, permit: Permit, role: str, key: Ed25519PublicKey
     except (LookupError, TypeError, ValueError, InvalidSignature) as error:
         raise InputError(
             f"{path}: permit {permit.id!r} is not {role} with the key that is known here: it was "
-            "changed after that, or signed by another"
+            "changed "
+            "afterwards, or signed with another key"
         ) from error
 
 

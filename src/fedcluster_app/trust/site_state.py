@@ -151,7 +151,7 @@ class SiteState:
                 [newest] = file.execute("PRAGMA user_version").fetchone()
                 if newest > STATE_VERSION:
                     raise InputError(
-                        f"{self.path} was written by a newer fedcluster: go on with that one"
+                        f"{self.path} was written by a newer fedcluster: use that version"
                     )
                 if not self.path.stat().st_size:
                     raise sqlite3.DatabaseError("it is empty")

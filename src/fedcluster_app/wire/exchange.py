@@ -127,7 +127,7 @@ class RetryingTransport:
     grace : float, default=0
         Seconds for which the first exchange waits for sites that are not connected yet, even if
         enough have replied.
-    look_around : float, optional
+    recheck : float, optional
         Seconds between two checks for sites that have come back.
     revoked : callable, optional
         Returns the sites that are refused from now on, and why. Messages on their way to or from
@@ -139,7 +139,7 @@ class RetryingTransport:
     poll = 0.2  # seconds of waiting for a reply before checking whether the run is cancelled
     tries = 4  # largest number of times that a site is sent one message
     farewell = 10.0  # seconds for informing the sites that a run is cancelled
-    look_around = 2.0  # seconds between two checks for sites that have come back
+    recheck = 2.0  # seconds between two checks for sites that have come back
 
     def __init__(
         self,
@@ -149,14 +149,14 @@ class RetryingTransport:
         responded: Callable[[str], None] = no_listener,
         *,
         grace: float = 0.0,
-        look_around: float | None = None,
+        recheck: float | None = None,
         revoked: Revoked = nobody,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._carrier, self._deadline, self._cancelled = carrier, deadline, cancelled
         self._revoked = revoked
         self._responded, self._grace, self._clock = responded, grace, clock
-        self._look_around = self.look_around if look_around is None else look_around
+        self._recheck = self.recheck if recheck is None else recheck
         self._silent: set[str] = set()
         self._number = 0
 
@@ -165,14 +165,14 @@ class RetryingTransport:
     ) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
         """Send each site its message and wait for the replies."""
         self._number += 1
-        this, began, look_around = _Exchange(messages), self._clock(), 0.0
+        this, began, recheck = _Exchange(messages), self._clock(), 0.0
         while (spent := self._clock() - began) < self._deadline:
             if self._cancelled():
                 self._deadline, self._cancelled = min(self._deadline, self.farewell), never
                 raise CancelledError("the run was cancelled")
-            if spent >= look_around:
+            if spent >= recheck:
                 self._send(this, repeat=spent >= self._deadline / 3)
-                look_around = spent + self._look_around
+                recheck = spent + self._recheck
             self._receive(this, min(self.poll, self._deadline - spent))
             patient = self._number == 1 and self._clock() - began < self._grace
             if self._is_over(this, enough, patient=patient):

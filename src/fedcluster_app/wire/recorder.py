@@ -106,7 +106,7 @@ class RecordedEngine(WrappedEngine):
         )
         if not path.exists():
             planned: Introduction = {**wanted, "steps": self._steps}
-            planned["look"] = requested.get("look")
+            planned["first_tasks"] = requested.get("first_tasks")
             sites = self._engine.introduce(**planned)
             known = [{key: getattr(site, key) for key in wire.LEARNT} for site in sites]
             plain = [wire.write_site(site) | more for site, more in zip(sites, known, strict=True)]

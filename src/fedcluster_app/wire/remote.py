@@ -14,7 +14,16 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol, TypeVar, Unpack
 
-from fedcluster.core import Answers, Floats, Introduction, Look, SiteInfo, State, Summary, Task
+from fedcluster.core import (
+    Answers,
+    FirstTasks,
+    Floats,
+    Introduction,
+    SiteInfo,
+    State,
+    Summary,
+    Task,
+)
 from fedcluster.engines import wire
 from fedcluster.engines.reply_validation import (
     NOTHING_STATED,
@@ -93,7 +102,7 @@ class RemoteEngine:
         If there is no site, or the quorum is not between 1 and their number.
     """
 
-    looks = False
+    asks_early = False
     """Whether the first tasks are asked along with the columns: where a round costs much, even if
     they have to be asked again, as where a column holds text."""
 
@@ -119,8 +128,8 @@ class RemoteEngine:
         self._chosen: dict[str, Any] = {}
         self._logs: dict[str, str] = {}
         self._plan_sent = True
-        self._looked: dict[str, dict[str, Summary]] = {}
-        self._looked_numbers: dict[str, int] = {}
+        self._early: dict[str, dict[str, Summary]] = {}
+        self._early_numbers: dict[str, int] = {}
         self.refusals: list[Refusal] = []
 
     @property
@@ -148,25 +157,31 @@ class RemoteEngine:
         known = any(site.n_columns is not None for site in self._sites.values())
         if not more and known and self._plan_sent:
             return tuple(self._sites.values())
-        look = requested.get("look") if self.looks and requested.get("columns") else None
-        replies = self._round([], self._sites, more, look)
+        first_tasks = (
+            requested.get("first_tasks") if self.asks_early and requested.get("columns") else None
+        )
+        replies = self._round([], self._sites, more, first_tasks)
         self._plan_sent = True
         return tuple(replace(site, answered=name in replies) for name, site in self._sites.items())
 
-    def _keep(self, look: Look, came: Mapping[str, list[Summary]]) -> None:
+    def _keep(self, first_tasks: FirstTasks, came: Mapping[str, list[Summary]]) -> None:
         """Keep the answers that came along with descriptions, for the next round.
 
         One that is not accepted is forgotten, as a site that told of its columns may take part.
         """
-        self._looked, sound = {}, {}
-        self._looked_numbers = {n: sum(each.n_values for each in own) for n, own in came.items()}
+        self._early, sound = {}, {}
+        self._early_numbers = {n: sum(each.n_values for each in own) for n, own in came.items()}
         for name, answers in came.items():
             with suppress(wire.WireError):
-                _check(look(self._sites[name].columns), answers, self._sites[name], self._bounds)
+                _check(
+                    first_tasks(self._sites[name].columns), answers, self._sites[name], self._bounds
+                )
                 sound[name] = answers
         for name in sound.keys() - implausible(sound).keys():
-            for task, answer in zip(look(self._sites[name].columns), sound[name], strict=True):
-                self._looked.setdefault(Question({}, [task]).content, {})[name] = answer
+            for task, answer in zip(
+                first_tasks(self._sites[name].columns), sound[name], strict=True
+            ):
+                self._early.setdefault(Question({}, [task]).content, {})[name] = answer
 
     def _introduction(self, requested: Introduction) -> dict[str, Any]:
         """Return the non-task part of a message; the planned steps are included from now on."""
@@ -191,8 +206,8 @@ class RemoteEngine:
         replies, enough = self._known(tasks, recipients), self._enough(len(recipients))
         early: Mapping[str, int] = {}
         if replies is None:  # no replies: the answers that came with the introduction are dropped
-            replies, early = self._round(tasks, recipients, {}), self._looked_numbers
-        self._looked_numbers = {}
+            replies, early = self._round(tasks, recipients, {}), self._early_numbers
+        self._early_numbers = {}
         missing = tuple(name for name in self._sites if name not in replies)
         return [
             Answers(
@@ -208,8 +223,12 @@ class RemoteEngine:
         self, tasks: Sequence[Task], recipients: Collection[str]
     ) -> dict[str, list[Summary]] | None:
         """Return the answers that came along with descriptions, if they are to these tasks."""
-        looked, self._looked = self._looked, {}
-        by_task = [looked.get(Question({}, [task]).content, {}) for task in tasks] if looked else []
+        early_answers, self._early = self._early, {}
+        by_task = (
+            [early_answers.get(Question({}, [task]).content, {}) for task in tasks]
+            if early_answers
+            else []
+        )
         if not by_task or not all(set(recipients) <= each.keys() for each in by_task):
             return None
         return {n: [each[n] for each in by_task] for n in self._sites if n in recipients}
@@ -271,14 +290,17 @@ class RemoteEngine:
         tasks: Sequence[Task],
         sites: Iterable[str],
         more: Mapping[str, Any],
-        look: Look | None = None,
+        first_tasks: FirstTasks | None = None,
     ) -> dict[str, list[Summary]]:
         """Carry out one exchange; return the valid answers by site, in order.
 
         Sites that have not reported their metadata yet are asked for it too.
         """
         recipients, header = set(sites), {**self._header(), **more}
-        along, looked = () if look is None else look(None), dict[str, list[Summary]]()
+        along, early_answers = (
+            () if first_tasks is None else first_tasks(None),
+            dict[str, list[Summary]](),
+        )
         old, new = (Question(header, each, along) for each in (tasks, [SITE_SIZE, *tasks]))
         questions = {
             name: new if site.n_columns is None else old
@@ -290,13 +312,13 @@ class RemoteEngine:
             site = self._sites[name]
             terms = self._largest, self._bounds
             self._sites[name], answers = read_reply(came, questions[name], site, *terms)
-            looked[name] = answers[len(tasks) :]
+            early_answers[name] = answers[len(tasks) :]
             return answers[: len(tasks)]
 
         messages = {name: question.message for name, question in questions.items()}
         replies, reasons = self._exchange(messages, read)
-        if look is not None:
-            self._keep(look, looked)
+        if first_tasks is not None:
+            self._keep(first_tasks, early_answers)
         if self._quorum is not None and new in questions.values():
             self._bounds.check_together(self.stated_rows, len(self._sites) - self._quorum)
         for name, reason in implausible(replies).items():

@@ -130,7 +130,7 @@ CANCELLED = "the run was cancelled"
 Rank = tuple[int, int]
 
 
-class Turns:
+class RequestQueue:
     """Queue of the requests to a site, each of which comes in its own thread.
 
     A request waits while another is being answered. If it is newer, that is of a later run or a
@@ -162,7 +162,7 @@ class Turns:
         largest: int = wire.SIZES.largest,
     ) -> None:
         self._answer, self.end, self._begin, self._largest = respond, end, begin, largest
-        self._turn, self._look = Lock(), Lock()
+        self._turn, self._state_lock = Lock(), Lock()
         self._runs: dict[str, int] = {}
         self._cancelled: set[int] = set()
         self._working: Rank | None = None
@@ -188,7 +188,7 @@ class Turns:
 
     def _rank(self, run: str) -> int:
         """Return the rank of a run in the order of first requests."""
-        with self._look:
+        with self._state_lock:
             if run not in self._runs:
                 self._runs[run] = 1 + max(self._runs.values(), default=0)
                 while len(self._runs) > self.remembered:
@@ -196,7 +196,7 @@ class Turns:
             return self._runs[run]
 
     def _cancel(self, run: int) -> None:
-        with self._look:
+        with self._state_lock:
             self._cancelled.add(run)
             if self._working is not None and self._working[0] == run:
                 self.end(CANCELLED)
@@ -204,15 +204,15 @@ class Turns:
     @contextmanager
     def _turn_of(self, rank: Rank) -> Iterator[None]:
         while not self._turn.acquire(timeout=self.grace):
-            with self._look:
+            with self._state_lock:
                 if self._working is not None and self._working < rank:
                     self.end(REPLACED)
         try:
-            with self._look:
+            with self._state_lock:
                 self._working = rank
             yield
         finally:
-            with self._look:
+            with self._state_lock:
                 self._working = None
             self._turn.release()
 

@@ -27,11 +27,11 @@ from fedcluster_app.audit import _asking as asking
 from fedcluster_app.audit import audit as auditing
 from fedcluster_app.audit._combining import solved
 from fedcluster_app.audit._site import (
-    Play,
+    AttackedSite,
+    AttackRun,
     Protection,
     Score,
-    Subject,
-    Truth,
+    TrueRows,
     public_of,
     simulated,
     split,
@@ -83,10 +83,10 @@ def few_seeds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(asking, "SEEDS", 400)
 
 
-def site(data: Data, protection: Protection, folder: Path, seed: int = 0) -> Subject:
+def site(data: Data, protection: Protection, folder: Path, seed: int = 0) -> AttackedSite:
     """A site of four in five rows."""
     mine, others = split(data, np.random.default_rng(seed))
-    return Subject(mine, others, protection, folder)
+    return AttackedSite(mine, others, protection, folder)
 
 
 def reads(data: Data, protection: Protection, folder: Path, attacks=ATTACKS) -> dict[str, int]:
@@ -272,7 +272,7 @@ def test_a_policy_refuses_and_the_rest_reads_nothing(tmp_path) -> None:
 def test_members_and_canaries_are_known_where_answers_are_exact(tmp_path) -> None:
     data, public = simulated(200), public_of(simulated(200))
     sites = [site(data, protection, tmp_path) for protection in (LIMITS, GROUPS)]
-    members = [membership(Play(each, public)) for each in sites]
+    members = [membership(AttackRun(each, public)) for each in sites]
     known = [canaries(each, public, np.random.default_rng(5)) for each in sites]
     assert members[0].value == 1.0
     assert members[1].value - members[1].margin < 0.3
@@ -282,7 +282,7 @@ def test_members_and_canaries_are_known_where_answers_are_exact(tmp_path) -> Non
 
 def test_claims_are_counted_beyond_chance() -> None:
     rows = np.array([[10.0, 1.0], [20.0, 2.0], [30.0, 3.0], [40.0, 4.0], [40.0, 4.0], [40.0, 4.0]])
-    truth = Truth(rows, np.array([[50.0, 5.0]]), np.ones(2), shared=3)
+    truth = TrueRows(rows, np.array([[50.0, 5.0]]), np.ones(2), shared=3)
     nothing = np.full((1, 2), np.nan)
     assert truth.score(nothing).read == 0
     claims = np.array([[10.0, 1.0], [20.4, 2.0], [40.0, 4.0], [99.0, 9.0]])

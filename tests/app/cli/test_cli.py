@@ -387,7 +387,7 @@ def test_no_two_columns_are_renamed_to_one(files):
     line = fails(*fit, "--set", "rename.x=z", "--set", "rename.y=z")
     assert line == "rename: two columns of site 'north' are to be called 'z'"
     line = fails(*fit, "--set", "rename.x=z", "--set", "sites.south.rename.x=w")
-    assert line == "rename says two different things of 'x'; say one of them"
+    assert line == "rename gives two different values for 'x'; give one of them"
     assert "'one' in column 'x'" in fails(*fit, "--set", "codes.x.one=a", "--set", "codes.X.one=b")
 
 

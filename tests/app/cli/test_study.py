@@ -131,10 +131,13 @@ def test_what_is_wrong_in_a_study_file_is_one_line(old, new, line):
     [
         ("--set fit.seed", "--set fit.seed: it must be KEY=VALUE, as in fit.seed=1"),
         ("--set fit.sed=1", "--set fit.sed=1: [fit], unknown key 'sed'; did you mean 'seed'?"),
-        ("--set fit.tol=1 --set fit.tol=2", "--set says two different things of fit.tol"),
+        ("--set fit.tol=1 --set fit.tol=2", "--set gives two different values for fit.tol"),
         ("--seed 1 --set fit.seed=2", "--seed and --set fit.seed say two different"),
         ("--set run.deadline=2", "--set run.deadline: fedcluster fit has no use for this key"),
-        ("--set sites.east.skip=1", "sites.east: no file is of this site; there are north"),
+        (
+            "--set sites.east.skip=1",
+            "sites.east: no file belongs to this site; the sites are north",
+        ),
         ("--codes sex:f=F", "--codes is a key of the study file: --set codes.COLUMN.TEXT=NAME"),
         ("--max-iter 3", "--max-iter is a key of the study file: --set fit.max_iter=VALUE"),
         ("-m 3", "-m is a key of the study file: --set fit.m=VALUE"),

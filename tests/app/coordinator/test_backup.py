@@ -119,10 +119,10 @@ def packed(name: str) -> bytes:
 @pytest.mark.parametrize(
     ("content", "word", "said"),
     [
-        (lambda: b"no backup", WORD, "or it is no backup"),
+        (lambda: b"no backup", WORD, "or the file is no backup"),
         (lambda: packed("../beside"), WORD, "'../beside', which is no file of a backup"),
         (lambda: packed("/tmp/beside"), WORD, "which is no file of a backup"),
-        (lambda: packed("x"), "another", "the passphrase is another one"),
+        (lambda: packed("x"), "another", "the passphrase is wrong"),
     ],
 )
 def test_what_is_no_backup_or_of_another_passphrase_writes_nothing(
@@ -146,7 +146,7 @@ def test_the_commands_take_the_passphrase_from_a_file_of_the_owner(federation, t
     secret.chmod(0o600)
     inside = federation.file("file")
     status, said = invoke("federation", "backup", federation.folder, inside, *how)
-    assert (status, "write it elsewhere" in said) == (2, True), said
+    assert (status, "write the backup elsewhere" in said) == (2, True), said
     status, said = invoke("federation", "backup", federation.folder, tmp_path / "file", *how)
     assert status == 0, said
     status, said = invoke("federation", "restore", tmp_path / "file", federation.folder, *how)

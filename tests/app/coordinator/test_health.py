@@ -35,7 +35,7 @@ def federation(tmp_path: Path) -> Federation:
 
 @pytest.fixture
 def coordinator(federation: Federation, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(queues.RunQueue, "look", 0.01)
+    monkeypatch.setattr(queues.RunQueue, "interval", 0.01)
     monkeypatch.delenv("FEDCLUSTER_TOKEN", raising=False)
     with operated(federation) as coordinator:
         yield coordinator

@@ -302,7 +302,7 @@ def test_a_key_that_flower_does_not_take_hinders_no_other(folder, control, regis
 
 
 def test_a_folder_that_is_damaged_meanwhile_changes_nothing(folder, control, monkeypatch, caplog):
-    monkeypatch.setattr(registries.Registry, "look", 0.01)
+    monkeypatch.setattr(registries.Registry, "interval", 0.01)
     monkeypatch.setattr(registries.Registry, "again", 0.01)
     registry = Registry(Federation.load(folder), Access("127.0.0.1:1", None, b""))
     with registry.kept():
@@ -329,7 +329,7 @@ def wait_until(holds: Any) -> None:
 def test_a_site_that_runs_takes_its_new_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The key waits until the coordinator knows it; then Flower's program is started anew."""
     site, known = folder / "sites/north", threading.Event()
-    monkeypatch.setattr(member.Credentials, "look", 0.01)
+    monkeypatch.setattr(member.Credentials, "interval", 0.01)
     monkeypatch.setattr(member.Credentials, "ask", 0.0)
     told = lambda *_: "known" if known.is_set() else "unknown"  # noqa: E731
     monkeypatch.setattr(member, "key_status", told)

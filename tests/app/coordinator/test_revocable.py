@@ -39,7 +39,7 @@ class Scripted:
 
     def exchange(self, enough: int = 1) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
         how: dict[str, Any] = {"clock": lambda: self.now, "revoked": lambda: self.refused}
-        exchanges = RetryingTransport(self, 60, look_around=0, **how)
+        exchanges = RetryingTransport(self, 60, recheck=0, **how)
         return exchanges.exchange({"north": b"?", "south": b"?"}, enough)
 
 

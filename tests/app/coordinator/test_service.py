@@ -40,7 +40,7 @@ MODEL = {"centers": [[0.0]]}
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(queues.RunQueue, "look", 0.01)
+    monkeypatch.setattr(queues.RunQueue, "interval", 0.01)
     monkeypatch.delenv("FEDCLUSTER_TOKEN", raising=False)
 
 
@@ -187,10 +187,10 @@ def test_every_path_that_is_served_is_tried_without_a_token(coordinator: Operate
 
 
 def test_many_guesses_do_not_fill_the_log(coordinator: Operated) -> None:
-    for _ in range(3 * services.Service.refusals_told):
+    for _ in range(3 * services.Service.refusals_logged):
         answer = coordinator.client.get("/runs", headers={"Authorization": "Bearer guess"})
         assert answer.status_code == 401
-    assert len(events(coordinator.federation)) == services.Service.refusals_told
+    assert len(events(coordinator.federation)) == services.Service.refusals_logged
     assert coordinator.by().get("/runs") == {"runs": []}  # and shut nobody else out
 
 
@@ -227,7 +227,7 @@ def test_only_an_administrator_may_ask_for_own_code(coordinator: Operated) -> No
     for job, parameters, more in asked:
         body = {"job": job, "parameters": parameters, "options": {}, **more}
         told = coordinator.by(token).post("/runs", body, 400)
-        assert "may not ask for code of one's own" in told["error"]
+        assert "may not run code of their own" in told["error"]
     assert coordinator.federation.file("runs").exists() is False or not list(
         coordinator.federation.file("runs").iterdir()
     )
@@ -408,7 +408,7 @@ def test_a_run_whose_process_is_killed_is_interrupted_and_holds_nobody_up(coordi
     coordinator.carrier.wait_for(first)
     folder = coordinator.federation.file("runs", first)
     (folder / RUNNING).touch()  # as before the process has locked it
-    time.sleep(3 * queues.RunQueue.look)
+    time.sleep(3 * queues.RunQueue.interval)
     assert owner.get(f"/runs/{first}")["state"] == "running"
     with running(folder):
         pass

@@ -35,7 +35,7 @@ SITES = ["north", "south"]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     for waiting in (queues.RunQueue, Coordinator):
-        monkeypatch.setattr(waiting, "look", 0.01)
+        monkeypatch.setattr(waiting, "interval", 0.01)
     monkeypatch.delenv("FEDCLUSTER_TOKEN", raising=False)
 
 

@@ -22,7 +22,7 @@ from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster_app.coordinator.folder import create
 from fedcluster_app.secure._masks import (
     SIZE,
-    Sealer,
+    Encryptor,
     SumSecrets,
     agreements,
     combined,
@@ -187,7 +187,7 @@ def test_keys_are_those_of_the_sites_and_of_this_run():
     liar, other = Liar().give_keys(), Liar()
     other.keys, other.sites = liar.keys, liar.sites
     other.begin()
-    own = Sealer().public.hex()
+    own = Encryptor().public.hex()
     for sealer in (
         [own, "00" * 64, [], True],
         [own, *liar.sealers["south"][1:]],
@@ -217,10 +217,10 @@ def test_keys_are_those_of_the_sites_and_of_this_run():
 
 def test_a_site_knows_its_own_key():
     liar = Liar().give_keys()
-    fake = Sealer().public.hex()
+    fake = Encryptor().public.hex()
     cohort = Cohort(liar.run, NAMES, 4)
     signed = liar.keys["north"].sign(cohort.signed("north", fake, [], sends=True)).hex()
-    with refused(r"the key of this site is not the one that it gave"):
+    with refused(r"the key named for this site is not the key that it sent"):
         liar.shares("north", north=[fake, signed, [], True])
 
 
@@ -520,7 +520,7 @@ def test_shares_that_were_changed_or_moved_are_not_opened():
     flipped = bytearray(bytes.fromhex(sealed["b"]))
     flipped[3] ^= 1
     for part in (flipped.hex(), sealed["c"], liar.offers["b"]["sealed"]["c"], "", "00" * 80):
-        with refused(r"a share was changed, or is another's"):
+        with refused(r"a share was changed, or belongs to another site"):
             liar.masked("a", sealed={**sealed, "b": part})
     liar.masked("a")  # nothing was used up
 

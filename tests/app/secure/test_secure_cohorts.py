@@ -137,7 +137,8 @@ def refused(match: str) -> Any:
 
 
 LEFT_OUT = (
-    r"secure sums: {0} took part before, and a sum without it would tell its own: ask {0} too"
+    r"secure sums: {0} took part before, and a sum without that site would reveal its own sums: "
+    r"ask {0} too"
 )
 ALONE = (
     r"of these sites, {1} \(with itself\) took part in the same sums as {0} so far, "

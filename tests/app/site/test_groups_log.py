@@ -130,7 +130,7 @@ def test_other_settings_are_refused_before_the_first_question(tmp_path, columns)
     start(site)
     other = made(tmp_path, name="hips", more="[groups]\np = 6\n" if "bmi" in columns else "")
     other.path.write_text(other.path.read_text().replace('["age", "bmi"]', columns))
-    said = "would tell of single ones: write it as it was; fedcluster check"
+    said = "would reveal single rows: write it as it was; fedcluster check"
     refused(lambda: start(SiteFile.load(other.path)), said)
 
 

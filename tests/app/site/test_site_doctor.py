@@ -149,7 +149,7 @@ def test_rows_that_are_in_no_group_are_not_good(site: Path) -> None:
     rows.write_text("\n".join(lines))
     status, printed = invoke("check", site / "site.toml")
     assert status == 0
-    assert re.search("values of single ones that follow from all that was told +0", printed)
+    assert re.search("single values that follow from all that was told +0", printed)
 
 
 def certificate_of(folder: Path, days: int) -> None:
@@ -218,7 +218,7 @@ def test_a_connection_without_encryption_is_doubtful(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_coordinator_says_of_the_key_and_of_its_version(told, key, release, site):
-    found = {each.what: each for each in doctor.examined(site / "site.toml", told=told)}
+    found = {each.what: each for each in doctor.examined(site / "site.toml", reply=told)}
     states = [found[what].state if what in found else None for what in ("key", "its version")]
     assert states == [key, release]
     assert ("clock" in found) == ("clock" in told.get("status", ""))

@@ -38,7 +38,7 @@ from fedcluster_app.transports.flower import supernode
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState
 from fedcluster_app.wire.policy import Policy
 from fedcluster_app.wire.remote import RemoteEngine
-from fedcluster_app.wire.responder import Responder, Turns
+from fedcluster_app.wire.responder import RequestQueue, Responder
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -66,7 +66,7 @@ def write_rows(path: Path, rows: np.ndarray) -> None:
 
 
 @contextmanager
-def started(site: SiteFile, said: list[str] | None = None) -> Iterator[Turns]:
+def started(site: SiteFile, said: list[str] | None = None) -> Iterator[RequestQueue]:
     """The site as its program starts it."""
     say = (lambda line: None) if said is None else said.append
     turns = site_responder(site, Membership.from_site_file(site), say)
@@ -150,7 +150,7 @@ def test_a_hundred_thousand_tasks_do_not_hang_a_site(site):
 
 
 def test_a_newer_run_ends_the_question_of_an_older_one(site, monkeypatch):
-    monkeypatch.setattr("fedcluster_app.wire.responder.Turns.grace", 0.2)
+    monkeypatch.setattr("fedcluster_app.wire.responder.RequestQueue.grace", 0.2)
     monkeypatch.setattr(Policy, "check", lambda *_: None)
     with started(site) as turns:
         turns.reply(question(Task(Lloyd(), START)))

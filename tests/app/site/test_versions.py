@@ -31,7 +31,7 @@ from fedcluster_app.transports.reloading import ReloadingSite, reload
 from fedcluster_app.trust.audit_log import read_log
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState
 from fedcluster_app.wire.remote import RemoteEngine
-from fedcluster_app.wire.responder import Turns
+from fedcluster_app.wire.responder import RequestQueue
 
 TASK = Task(Lloyd(), START)
 CHANGED = "the rows have changed since the run began: start it anew"
@@ -70,7 +70,7 @@ def database(tmp_path: Path, request: pytest.FixtureRequest) -> Database:
     return Database(tmp_path, request.param)
 
 
-def weight(turns: Turns, **about: Any) -> float:
+def weight(turns: RequestQueue, **about: Any) -> float:
     """Ask one question; return the weight of all rows, or fail with the refusal."""
     header, arrays = unpack(turns.reply(question(TASK, **about)))
     if "refused" in header or "failed" in header:
@@ -259,7 +259,9 @@ def told(site: SiteFile) -> list[str]:
 
 
 def test_no_name_of_a_column_leaves_that_nobody_at_the_site_has_seen(unseen, tmp_path):
-    with pytest.raises(InputError, match=r"nobody at this site has seen .* run fedcluster check"):
+    with pytest.raises(
+        InputError, match=r"nobody at this site has confirmed .* run fedcluster check"
+    ):
         ReloadingSite(unseen, print)
     ran = CliRunner().invoke(app, ["check", str(unseen)])
     assert "the names of these columns may leave, and no others: name, age, bmi." in ran.output
@@ -291,8 +293,8 @@ def test_who_starts_a_site_at_a_terminal_is_asked_once_which_names_may_leave(
 @pytest.mark.parametrize(
     ("old", "new", "why"),
     [
-        ('name = "north"', 'name = "south"', "name is another one: end fedcluster site start"),
-        ("127.0.0.1:1", "127.0.0.1:2", "coordinator is another one"),
+        ('name = "north"', 'name = "south"', "name has changed: end fedcluster site start"),
+        ("127.0.0.1:1", "127.0.0.1:2", "coordinator has changed"),
         ("min_cluster_size = 5", "min_cluster_size = 2", "must be at least 5 over a network"),
     ],
 )

@@ -19,7 +19,7 @@ from worker_jobs import make
 from fedcluster.engines.wire import pack
 from fedcluster.errors import EndedError, InputError
 from fedcluster_app.site.process import Cost, Worker
-from fedcluster_app.wire.responder import CANCELLED, Request, Turns
+from fedcluster_app.wire.responder import CANCELLED, Request, RequestQueue
 
 
 @contextmanager
@@ -238,7 +238,7 @@ def test_a_lasting_process_ends_with_the_program_for_which_its_parent_works(tmp_
     assert done.read_text() == ("19" if goes_on else "")
 
 
-# Turns
+# The queue of requests
 
 
 class Desk:
@@ -248,7 +248,7 @@ class Desk:
         self.ended: list[str] = []
         self.began: list[str] = []
         self.stop = threading.Event()
-        self.turns = Turns(self.reply, self.end, self.began.append, 10_000)
+        self.turns = RequestQueue(self.reply, self.end, self.began.append, 10_000)
 
     def reply(self, request: Request) -> bytes:
         if request.refused:
@@ -272,7 +272,7 @@ class Desk:
 
 @pytest.fixture
 def desk(monkeypatch) -> Desk:
-    monkeypatch.setattr("fedcluster_app.wire.responder.Turns.grace", 0.3)
+    monkeypatch.setattr("fedcluster_app.wire.responder.RequestQueue.grace", 0.3)
     return Desk()
 
 

@@ -241,8 +241,9 @@ def test_what_may_be_two_is_not_matched_and_it_is_said() -> None:
     told = json.loads(ran.stdout)
     assert told["columns"] == ["rate", "sex"]
     expected = (
-        "the columns 'price', 'Price' and 'PRICE' are not taken for one, as a site has two of "
-        "them; rename one there"
+        "the columns 'price', 'Price' and 'PRICE' are not joined, as a site has two of them; "
+        "rename one "
+        "at that site"
     )
     assert expected in told["warnings"]
 
@@ -268,7 +269,7 @@ def test_columns_are_renamed_by_an_option() -> None:
         ("sites.west.rename.a=b", "rename: site 'west' has no column 'a'"),
         (
             "sites.east.rename.a=b",
-            "sites.east: no file is of this site; there are north, south, west",
+            "sites.east: no file belongs to this site; the sites are north, south, west",
         ),
         ("rename.rate=sex", "rename: site 'north' has a column 'sex' already"),
         ("rename=rate", "--set rename=rate: rename must be a table, not 'rate'"),

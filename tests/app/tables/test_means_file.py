@@ -244,7 +244,9 @@ def test_means_have_the_columns_whose_names_somebody_at_the_site_has_seen(tmp_pa
     """They may go to a node of vantage6, which tells the names of what it is given."""
     site = site_of(tmp_path)
     site.columns_file.unlink()
-    with pytest.raises(InputError, match=r"nobody at this site has seen .* write columns = ") as no:
+    with pytest.raises(
+        InputError, match=r"nobody at this site has confirmed .* write columns = "
+    ) as no:
         group_once(site)
     assert "\n" not in str(no.value)
     assert ("fedcluster check" in str(no.value)) == bool(site.federation)

@@ -433,10 +433,10 @@ def test_what_is_no_kit_is_said(trial):
     assert "--harden the folder of the federation" in said
     status, said = invoke("flare", "kit", trial)
     assert status == 2
-    assert f"{trial / 'flare'} exists: the kits are made" in said
+    assert f"{trial / 'flare'} exists: the kits exist already" in said
     shutil.rmtree(trial / "flare")
     said = invoke("flare", "kit", trial)[1]
-    assert f"{trial / 'sites' / 'north' / 'flare'} exists: the kits are made" in said
+    assert f"{trial / 'sites' / 'north' / 'flare'} exists: the kits exist already" in said
 
 
 def test_the_environment_of_a_program_names_our_python_and_none_of_flare_s_settings(monkeypatch):
@@ -556,7 +556,7 @@ class NoFlare:
 
 @pytest.fixture
 def network(trial, monkeypatch):
-    monkeypatch.setattr(server, "LOOK_AROUND", 0.02)
+    monkeypatch.setattr(server, "RECHECK", 0.02)
     network = Network(trial)
     for site in network.sites.values():
         site.begin()

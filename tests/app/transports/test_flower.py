@@ -29,7 +29,7 @@ ASKED = [Task(Lloyd(), START)]
 def hurry(monkeypatch):
     """Look often: there is no network here."""
     monkeypatch.setattr(flower.FlowerCarrier, "poll", 0.002)
-    monkeypatch.setattr(exchange.RetryingTransport, "look_around", 0.004)
+    monkeypatch.setattr(exchange.RetryingTransport, "recheck", 0.004)
 
 
 def federation(**how) -> tuple[RemoteEngine, ProcessGrid, dict[str, int]]:

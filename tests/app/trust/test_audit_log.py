@@ -115,7 +115,7 @@ TAMPERED: dict[str, tuple[Callable[[list[bytes]], list[bytes]], str]] = {
     "all cut off": (lambda x: [], "lines were cut off"),
     "cut off and written anew": (
         lambda x: [*x[:-2], *again([*x[:-2], *x[:2]])[-2:]],
-        "line 7 of the log is another one than audit.head tells of",
+        "line 7 of the log differs from what audit.head tells of",
     ),
     "half a line": (lambda x: [*x[:-1], x[-1][:-9]], "line 7: is half a line"),
     "without its last sign": (lambda x: [*x[:-1], x[-1][:-1]], "line 7: is half a line"),

@@ -147,7 +147,7 @@ def test_the_state_of_a_newer_version_is_neither_read_nor_changed(site):
     with closing(sqlite3.connect(path)) as file:
         file.execute("PRAGMA user_version = 1")
     before = path.read_bytes()
-    told = f"{path} was written by a newer fedcluster: go on with that one"
+    told = f"{path} was written by a newer fedcluster: use that version"
     with pytest.raises(InputError, match=re.escape(told)), started(site):
         pass
     assert path.read_bytes() == before

@@ -101,7 +101,7 @@ def test_a_site_that_is_never_there_is_waited_for_only_while_too_few_have_replie
 def test_a_site_that_comes_late_takes_part_where_it_is_needed():
     carrier = script(west=Site(comes=30.0))
     assert ask(exchanges(carrier), 3) == (set(SITES), {})
-    assert 30.0 <= carrier.now <= 30.5 + exchange.RetryingTransport.look_around
+    assert 30.0 <= carrier.now <= 30.5 + exchange.RetryingTransport.recheck
 
 
 def test_the_first_exchange_has_patience_with_sites_that_start_slowly_and_no_other_has():
@@ -145,7 +145,7 @@ def test_a_message_that_is_lost_is_sent_once_more_after_a_third_of_the_deadline(
     carrier = script(west=Site(deaf=1))
     assert ask(exchanges(carrier)) == (set(SITES), {})
     assert len(carrier.sites["west"].asked) == 2
-    assert 40.0 <= carrier.now <= 40.5 + exchange.RetryingTransport.look_around
+    assert 40.0 <= carrier.now <= 40.5 + exchange.RetryingTransport.recheck
 
 
 def test_a_reply_that_comes_twice_counts_once():
@@ -232,7 +232,7 @@ class Calls:
 
 
 def threaded(calls: Calls, deadline: float = 60.0) -> RetryingTransport:
-    return RetryingTransport(ThreadedCarrier(calls, SITES), deadline, look_around=0.01)
+    return RetryingTransport(ThreadedCarrier(calls, SITES), deadline, recheck=0.01)
 
 
 def test_what_asks_one_site_and_blocks_is_a_transport():

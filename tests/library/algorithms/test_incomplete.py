@@ -308,7 +308,7 @@ def test_rows_without_any_value_keep_their_place_in_frames_with_a_warning(kind, 
         "arrow": pa.Table.from_pandas(frame, preserve_index=False),
         "path": tmp_path / "n.csv",
     }
-    said = "site 'n': 2 rows have no value in any column, as row 3; all is filled in there"
+    said = "site 'n': 2 rows have no value in any column, as row 3; all of their"
     with pytest.warns(UserWarning, match=said):
         found = FederatedKMeans(2, prepare="auto", random_state=0).fit({"n": made[kind]})
     assert found.labels_.shape == (40,)

@@ -180,7 +180,7 @@ def test_every_engine_is_asked_in_the_same_way(engine: type[Engine]) -> None:
 
 
 DEFAULTS = {
-    **{"columns": False, "texts": (), "labels": False, "steps": (), "look": None},
+    **{"columns": False, "texts": (), "labels": False, "steps": (), "first_tasks": None},
     "sends": False,
 }
 """What an engine is asked of the sites when nothing is said."""

@@ -204,7 +204,7 @@ def test_what_is_no_model_is_refused_in_one_line(path, text, message):
         ({"memory": {"r": {"a": 1}}}, "memory.r must be an array of numbers; fit again"),
         ({"privacy": {"epsilon": 1.0}}, "privacy: 'delta' is missing; fit again"),
         ({"preprocessing": []}, "preprocessing must be a table, not []; fit again"),
-        ({"preprocessing": {}}, "'preprocessing' is not one ('principal'); fit again"),
+        ({"preprocessing": {}}, "'preprocessing' is not valid ('principal'); fit again"),
         ({"weigths": [1.0]}, "unknown key 'weigths'; did you mean 'weights'?; fit again"),
         ({"names": ["a", "a"]}, "two clusters cannot both be called 'a'; name the clusters anew"),
     ],

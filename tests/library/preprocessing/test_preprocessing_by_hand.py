@@ -29,7 +29,7 @@ from fedcluster.preprocessing import (
     fitting,
 )
 from fedcluster.preprocessing.agreement import agree
-from fedcluster.preprocessing.fitting import first_look, fit
+from fedcluster.preprocessing.fitting import first_tasks, fit
 from fedcluster.preprocessing.moments import (
     ColumnMoments,
     Histogram,
@@ -840,7 +840,7 @@ def _as_it_is(client: Client, _columns: Any, *, raw: bool = False) -> Client:
 class Looking(RemoteEngine):
     """An engine to which a round costs much."""
 
-    looks = True
+    asks_early = True
 
 
 def over_a_network(sites: Mapping[str, Data], **how: Any) -> tuple[Any, int]:
@@ -859,7 +859,7 @@ def over_a_network(sites: Mapping[str, Data], **how: Any) -> tuple[Any, int]:
     more = post.communication_rounds > len(report.outcome.communication_rounds)
     in_vain = more and "bounds" not in how
     for name, rows in sites.items():  # what was asked in vain was sent, too
-        first = engine_of({name: rows}).ask(first_look(rows.columns))
+        first = engine_of({name: rows}).ask(first_tasks(rows.columns))
         sent = report.outcome.values_sent()[name] - here.outcome.values_sent()[name]
         assert sent == in_vain * sum(answers.values_sent[name] for answers in first)
     centers = report.outcome.value.state.centers

@@ -14,10 +14,10 @@ from fedcluster.errors import InputError
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy import groups as grouping
 from fedcluster.privacy._means import GroupMeans
-from fedcluster.privacy.partition import LostRowsError, Partition, Told, UnitReader
+from fedcluster.privacy.partition import DisclosedSums, LostRowsError, Partition, UnitReader
 from fedcluster_app.audit._combining import solved
 from fedcluster_app.audit._histories import renamed
-from fedcluster_app.audit._site import Play, Protection, Subject, public_of
+from fedcluster_app.audit._site import AttackedSite, AttackRun, Protection, public_of
 
 P = 3
 PRIME = 2**31 - 1
@@ -330,8 +330,8 @@ def test_no_person_follows_whatever_becomes_of_the_identities(tmp_path, many) ->
     found, n_groups = [], 0
     for seed in range(many):
         (folder := tmp_path / str(seed)).mkdir()
-        subject = Subject(drawn(seed), drawn(seed), Protection("groups", Groups(5)), folder)
-        play = Play(subject, public_of(subject.rows))
+        subject = AttackedSite(drawn(seed), drawn(seed), Protection("groups", Groups(5)), folder)
+        play = AttackRun(subject, public_of(subject.rows))
         found.append(int(np.isfinite(renamed(play, seed)).sum()))
         n_groups += len({*chain(*(each.units.tolist() for each in (play, *play.versions)))})
     assert found == [0] * many
@@ -414,7 +414,7 @@ def test_what_follows_is_what_can_be_solved_for(seed) -> None:
     lines = [rng.choice(14, int(rng.integers(2, 7)), replace=False) for _ in range(9)]
     values = np.concatenate(lines).astype(np.uint64)
     sums = np.repeat(np.arange(len(lines)), [len(line) for line in lines])
-    told = Told().adding(values, sums, np.arange(1, 10, dtype=np.uint64))
+    told = DisclosedSums().adding(values, sums, np.arange(1, 10, dtype=np.uint64))
     behind = np.array([np.isin(np.arange(14), line) for line in lines], dtype=float)
     place, found = solved(behind, behind @ np.arange(14.0)[:, None])
     assert told.n_following == len(place)

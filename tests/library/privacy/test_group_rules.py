@@ -28,7 +28,7 @@ from fedcluster.privacy import groups as grouping
 from fedcluster.privacy.limits import Contents, Rules, rounded
 from fedcluster.privacy.partition import Partition, row_ids
 from fedcluster.privacy.persons import unique_ids
-from fedcluster_app.audit._site import Protection, Subject, public_of, split
+from fedcluster_app.audit._site import AttackedSite, Protection, public_of, split
 from fedcluster_app.audit.audit import ATTACKS, played
 from fedcluster_app.site.file import SiteFile
 
@@ -296,7 +296,7 @@ def test_a_group_of_persons_leaves_when_one_of_it_dominates(tmp_path) -> None:
 def test_no_attack_reads_a_row_of_a_site_with_rules(groups, kind, tmp_path) -> None:
     data = kinds(3, 250)[kind]
     mine, others = split(data, np.random.default_rng(0))
-    subject, public = Subject(mine, others, Protection("n", groups), tmp_path), public_of(data)
+    subject, public = AttackedSite(mine, others, Protection("n", groups), tmp_path), public_of(data)
     scores = {a.name: played(a, subject, public).score.read for a in ATTACKS if a.promised}
     assert set(scores.values()) == {0}
 
@@ -531,7 +531,7 @@ RULES: list[tuple[Groups, str]] = [
 
 @pytest.mark.parametrize(("groups", "line"), RULES)
 def test_rules_that_change_are_refused_in_one_line(tmp_path, groups, line) -> None:
-    """Other groups of the same rows would tell of single ones."""
+    """Other groups of the same rows would reveal single rows."""
     file, data = tmp_path / "s.groups", ill()
     Grouping(Groups(5), file, SICK).grouped(data)
     before = file.read_bytes()

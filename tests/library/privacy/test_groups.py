@@ -168,15 +168,15 @@ def test_select_k_takes_them() -> None:
         ),
         (
             {"X": X, "groups": [*WHO[:79].tolist(), None]},
-            "row 79: groups does not say whose it is",
+            "row 79: groups names no person",
         ),
         (
             {"X": FRAMES, "groups": {"north": WHO[:40], "south": [*WHO[:3], " ", *WHO[:36]]}},
-            "site 'south', row 3: groups does not say whose it is",
+            "site 'south', row 3: groups names no person",
         ),
         (
             {"X": FRAMES, "groups": {"north": [1.0] * 40, "south": [1.0] * 39 + [np.nan]}},
-            "site 'south', row 39: groups does not say whose it is",
+            "site 'south', row 39: groups names no person",
         ),
     ],
 )

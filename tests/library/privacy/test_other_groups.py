@@ -98,7 +98,7 @@ def test_a_second_grouping_of_the_same_rows_is_refused(tmp_path, how, first) -> 
     site = study(tmp_path, top=first)
     grouped(site)
     before = site.groups_file.read_bytes()
-    with pytest.raises(InputError, match="would tell of single ones") as error:
+    with pytest.raises(InputError, match="would reveal single rows") as error:
         grouped(SECOND[how](tmp_path))
     assert "\n" not in str(error.value)
     assert "generation = " not in str(error.value)
@@ -116,7 +116,7 @@ def test_rows_of_few_values_are_known_by_the_columns_that_are_as_they_were(tmp_p
     recoded[:, j] *= 12
     ways: list[dict[str, Any]] = [{"more": RAISED}, {"name": "hips", "file": "hips.csv"}]
     for way in ways:
-        with pytest.raises(InputError, match="would tell of single ones"):
+        with pytest.raises(InputError, match="would reveal single rows"):
             grouped(study(tmp_path, top=top, rows=recoded, **way))
     others = study(tmp_path, "others", top, "", X[N:], "others.csv")
     data = grouped(others)

@@ -439,7 +439,7 @@ def test_what_the_first_round_asks_for(spec: dict[str, Any], asked: dict[str, in
 )
 def test_of_few_starts_and_of_many_fewer_go_on(spec, racing, monkeypatch):
     """So many from so many rounds on, where none is without hope; the last scores the finalists."""
-    monkeypatch.setattr(_search._Runner, "hope", 1e9)  # noqa: SLF001
+    monkeypatch.setattr(_search._Runner, "gains_behind", 1e9)  # noqa: SLF001
     monkeypatch.setattr(_search, "LONG_RUN", 300)
     X = np.random.default_rng(0).uniform(size=(3000, 2))
     asked = steps(run_plan(clustering(replace(spec, tol=0.0)), engine(X)))
@@ -625,7 +625,7 @@ def test_a_run_behind_the_best_by_rounding_has_hope():
         _Runner(State(on_line(0), inertia=inertia), (at(inertia),) * 2)
         for inertia in (2.0, 2.0 + 1e-15, 2.0 + 1e-6)
     )
-    assert [each.has_hope(best) for each in (best, alike, other)] == [True, True, False]
+    assert [each.may_catch_up(best) for each in (best, alike, other)] == [True, True, False]
 
 
 # Fuzzy starts

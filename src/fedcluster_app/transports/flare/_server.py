@@ -24,7 +24,7 @@ from fedcluster_app.wire.exchange import NoReplyError, RetryingTransport, Thread
 from fedcluster_app.wire.recorder import PROGRESS, note
 from fedcluster_app.wire.remote import RemoteEngine
 
-LOOK_AROUND = 0.25
+RECHECK = 0.25
 """Seconds between two questions to a site that is not connected."""
 
 ABORTED = (
@@ -95,7 +95,7 @@ def flare_engine(
         cancelled,
         responded,
         grace=min(30.0, deadline),
-        look_around=LOOK_AROUND,
+        recheck=RECHECK,
     )
     return engine_over(exchanges, sites, **terms_of(content))
 

@@ -220,7 +220,7 @@ def _check_new(federation: Federation) -> None:
     """Raise an error if there are kits already, or FLARE cannot carry the runs."""
     home = federation.file("flare")
     if home.exists():
-        raise InputError(f"{home} exists: the kits are made; remove it to make other ones")
+        raise InputError(f"{home} exists: the kits exist already; remove it to make new ones")
     if federation.insecure:
         raise InputError(f"{federation.folder} is insecure, and FLARE has no such mode")
     _check_none(federation, federation.sites)
@@ -230,7 +230,7 @@ def _check_none(federation: Federation, names: Sequence[str]) -> None:
     """Raise an error for sites that have a kit."""
     for kit in (federation.file("sites", name, "flare") for name in names):
         if kit.exists():
-            raise InputError(f"{kit} exists: the kits are made; remove it to make other ones")
+            raise InputError(f"{kit} exists: the kits exist already; remove it to make new ones")
 
 
 def _provisioned(work: Path, federation: Federation, lead: str) -> Path:
@@ -323,7 +323,7 @@ def session(federation: Federation, *, patience: float = 20.0) -> Iterator[Sessi
         name, place = str(about["username"]), (str(about["host"]), int(about["port"]))
     except (OSError, ValueError, LookupError, TypeError) as error:
         raise InputError(
-            f"{kit} is no kit of one who may hand in runs; fedcluster flare kit makes it"
+            f"{kit} is not the kit of a person who may submit runs; fedcluster flare kit makes one"
         ) from error
     check_valid(federation)
     # the error is reported by fedcluster instead

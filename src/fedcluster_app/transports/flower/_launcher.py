@@ -135,7 +135,9 @@ def hasten(*, supernode: bool = False) -> bool:
             vars(loop)["time"]  # raises KeyError if Flower has changed
             vars(loop)["time"] = SuperNodeClock()
     except (ImportError, AttributeError, KeyError, TypeError) as error:
-        LOGGER.warning("this release of Flower keeps its own pace, as it has no %s", error)
+        LOGGER.warning(
+            "this release of Flower has no %s, so its waiting times are not changed", error
+        )
         return False
     return True
 

@@ -28,7 +28,7 @@ from fedcluster_app.wire.exchange import (
     nobody,
 )
 from fedcluster_app.wire.remote import RemoteEngine
-from fedcluster_app.wire.responder import Responder, Turns
+from fedcluster_app.wire.responder import RequestQueue, Responder
 
 KIND = "query"
 KEY = "fedcluster"
@@ -169,7 +169,9 @@ def _content(message: Message, key: str) -> bytes:
     return content if isinstance(content, bytes) else b""
 
 
-def client_app(responder: Callable[[Context], Responder | Turns | ReloadingSite]) -> ClientApp:
+def client_app(
+    responder: Callable[[Context], Responder | RequestQueue | ReloadingSite],
+) -> ClientApp:
     """Return a Flower ClientApp that answers questions, and nothing else.
 
     Parameters

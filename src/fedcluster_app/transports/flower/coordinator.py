@@ -78,7 +78,7 @@ class Registry:
         The access to the SuperLink.
     """
 
-    look = 0.5  # seconds between two checks of the folder
+    interval = 0.5  # seconds between two checks of the folder
     again = 5.0
     """Seconds between two checks whether a site has used its new key, or a run has ended."""
     day = 86_400.0  # seconds between two lines about a certificate that expires soon
@@ -109,7 +109,7 @@ class Registry:
 
     def _watch(self, ended: threading.Event) -> None:
         spoken = time.monotonic()  # the start command has just printed this notice
-        while not ended.wait(self.look):
+        while not ended.wait(self.interval):
             try:
                 waited = self._waits and time.monotonic() - self._asked > self.again
                 if waited or self._seen != state_of(self._folder):

@@ -229,7 +229,7 @@ class Credentials:
         The folder of the site file.
     """
 
-    look = 1.0  # seconds between two checks for a changed key of the site
+    interval = 1.0  # seconds between two checks for a changed key of the site
     ask = 10.0  # seconds between two checks whether the coordinator knows the waiting key
 
     def __init__(self, membership: Membership, folder: Path) -> None:
@@ -263,7 +263,7 @@ class Credentials:
     def _follow(self, supernode: ManagedProcess, ended: threading.Event) -> None:
         used = before = self._state()
         asked = 0.0
-        while not ended.wait(self.look):
+        while not ended.wait(self.interval):
             if time.monotonic() - asked > self.ask:
                 self.take_new_key()
                 asked = time.monotonic()
@@ -364,8 +364,13 @@ def _told_of(address: str, authority: Path | None, key: Path) -> dict[str, str]:
         return {}
     if reply.status_code != 200:
         return {}
-    told = {"status": reply.text[:100], "version": reply.headers.get(launcher.VERSION, "")[:100]}
-    return {key: text for key, text in told.items() if text.isascii() and text.isprintable()}
+    reply_headers = {
+        "status": reply.text[:100],
+        "version": reply.headers.get(launcher.VERSION, "")[:100],
+    }
+    return {
+        key: text for key, text in reply_headers.items() if text.isascii() and text.isprintable()
+    }
 
 
 def _signed(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:

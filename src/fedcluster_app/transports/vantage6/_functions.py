@@ -330,7 +330,7 @@ def table_means(connection_details: Mapping[str, str]) -> Any:
     table = OwnTable.open(FileSource(Path(connection_details["uri"])), "the database").read_all()
     if ABOUT not in table.column_names:
         raise InputError(
-            "the database holds rows, and groups made in each session would tell of single ones: "
+            "the database holds rows, and groups made in each session would reveal single rows: "
             "let fedcluster site groups write their means once, and name that file"
         )
     return table
@@ -396,7 +396,7 @@ profiles = _partial("profiles", "Tell counts and sums of columns in each cluster
 class _Engine(RemoteEngine):
     """Engine whose sites store no model, which is the result of the central task."""
 
-    looks = True
+    asks_early = True
 
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:
         return ()
