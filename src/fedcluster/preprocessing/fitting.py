@@ -61,15 +61,15 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
         If a column cannot be prepared in this way; the message names sites and columns.
     """
     first, left_out = _first(prepare, schema)
-    first_summaries = yield from with_preprocessing(_first_summaries(first), first)
-    answers = first_summaries.missing.by_site
-    missing = _missing_values(prepare, first_summaries.missing, first.names)
-    columns, pooled, too_rare = _pool(prepare, first.columns, first_summaries.counts)
+    seen = yield from with_preprocessing(_summarise(first), first)
+    answers = seen.missing.by_site
+    missing = _missing_values(prepare, seen.missing, first.names)
+    columns, pooled, too_rare = _pool(prepare, first.columns, seen.counts)
     left_out |= too_rare
     _check_columns(prepare, columns, left_out)
     chosen = replace(first, columns=columns)
-    filled = yield from _fill(prepare, chosen, first_summaries)
-    scaled, moments = yield from _scale(prepare, filled, first_summaries, bool(missing))
+    filled = yield from _fill(prepare, chosen, seen)
+    scaled, moments = yield from _scale(prepare, filled, seen, bool(missing))
     scaled = _weighted(prepare, scaled)
     then = yield from _then(prepare, scaled, seed)
     scaled = replace(scaled, principal=then, unit=prepare.unit)
@@ -88,13 +88,7 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
         *unit_warnings(moments, there),
     )
     report = FitReport(
-        missing,
-        left_out,
-        pooled,
-        only_at,
-        clipped=first_summaries.clipped,
-        warnings=warnings,
-        moments=moments,
+        missing, left_out, pooled, only_at, clipped=seen.clipped, warnings=warnings, moments=moments
     )
     return Fitted(scaled, report)
 
@@ -216,7 +210,7 @@ def first_tasks(columns: Sequence[Column] | None) -> list[Task]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _FirstSummaries:
+class _Summaries:
     """Answers of the first round: missing values, moments of numbers, and counts of levels."""
 
     missing: Answers
@@ -225,7 +219,7 @@ class _FirstSummaries:
     clipped: Mapping[str, Mapping[str, int]]
 
 
-def _first_summaries(first: Preprocessor) -> Plan[_FirstSummaries]:
+def _summarise(first: Preprocessor) -> Plan[_Summaries]:
     """Plan the first round: missing values, moments of numbers, and counts of levels."""
     numbers, categories = first.numeric, first.categories
     tasks = [Task(Missing(), State())]
@@ -252,7 +246,7 @@ def _first_summaries(first: Preprocessor) -> Plan[_FirstSummaries]:
     if categories:
         cells = others[0].total().weights.reshape(len(categories), -1)
         counts = {c.name: n[: len(c.levels) + 1] for c, n in zip(categories, cells, strict=True)}
-    return _FirstSummaries(missing, moments, counts, clipped)
+    return _Summaries(missing, moments, counts, clipped)
 
 
 def _counting(columns: Sequence[NumericColumn], edges: Sequence[Floats]) -> Task:
@@ -274,9 +268,7 @@ def _check_negative(columns: Sequence[NumericColumn], answers: Answers) -> None:
         if cells[0]
     ]
     if found:
-        raise InputError(
-            f"{'; '.join(found)}, which have no logarithm: use the column without a logarithm"
-        )
+        raise InputError(f"{'; '.join(found)}, of which there is no logarithm: take it as it is")
 
 
 def _counted(
@@ -366,18 +358,14 @@ def _too_rare(levels: Sequence[str], rows: float, others: float, named: bool) ->
     return None
 
 
-def _fill(
-    prepare: PreprocessingSpec, chosen: Preprocessor, first_summaries: _FirstSummaries
-) -> Plan[Preprocessor]:
+def _fill(prepare: PreprocessingSpec, chosen: Preprocessor, seen: _Summaries) -> Plan[Preprocessor]:
     """Plan the values that replace missing ones."""
     if prepare.missing in ("error", "drop"):
         return replace(chosen, missing=prepare.missing)
-    fills: Sequence[float] = (
-        () if first_summaries.moments is None else first_summaries.moments.mean.tolist()
-    )
-    if prepare.missing == "median" and first_summaries.moments is not None:
+    fills: Sequence[float] = () if seen.moments is None else seen.moments.mean.tolist()
+    if prepare.missing == "median" and seen.moments is not None:
         numbers = replace(chosen, columns=chosen.numeric)
-        plan = _quantiles([0.5], first_summaries.moments.precise())
+        plan = _quantiles([0.5], seen.moments.precise())
         [medians], *_ = yield from with_preprocessing(plan, numbers)
         fills = medians.tolist()
     changes = [{"fill": value} for value in fills]
@@ -405,14 +393,11 @@ def _quantiles(
 
 
 def _scale(
-    prepare: PreprocessingSpec,
-    filled: Preprocessor,
-    first_summaries: _FirstSummaries,
-    is_missing: bool,
+    prepare: PreprocessingSpec, filled: Preprocessor, seen: _Summaries, is_missing: bool
 ) -> Plan[tuple[Preprocessor, dict[str, Moments]]]:
     """Plan the scales of the numeric columns, and return the answers that were used."""
     numbers, moments = filled.numeric, dict[str, Moments]()
-    if prepare.scale == "none" or first_summaries.moments is None:
+    if prepare.scale == "none" or seen.moments is None:
         return filled, moments
     if prepare.scale == "minmax":
         scales = {column.name: _scale_from_bounds(column) for column in numbers}
@@ -420,9 +405,9 @@ def _scale(
         ignored = prepare.missing == "ignore"
         standard_mean = prepare.missing == "mean" and prepare.scale == "standard"
         if not is_missing or ignored:
-            plan = first_summaries.moments.precise()
+            plan = seen.moments.precise()
         elif standard_mean:  # filling in the mean does not change the mean
-            plan = ColumnMoments.about(first_summaries.moments.mean)
+            plan = ColumnMoments.about(seen.moments.mean)
         else:
             plan = ColumnMoments.unknown()
         # rows are dropped for any missing value; otherwise only numeric columns matter

@@ -328,7 +328,7 @@ class Grouping:
             sensitive,
             agree.reshape(g, len(sensitive)),
             partition.n_versions,
-            partition.disclosed_sums.n_following,
+            partition.disclosed.n_following,
         )
 
     def _made(
@@ -352,7 +352,7 @@ class Grouping:
         if self.file is not None:
             _check_left(self.file, after, table.units, elsewhere)
             noted = after.noting(table.units, means.disclosed)
-            if noted.disclosed_sums is not after.disclosed_sums:
+            if noted.disclosed is not after.disclosed:
                 noted.check_disclosed(self.file)
             after = noted
         if save and after is not before:

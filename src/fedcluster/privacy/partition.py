@@ -160,7 +160,7 @@ class Partition:
         labels, "none" if there is none; and the kind of each column.
     units : ndarray of shape (u,)
         The identities of all units that were ever grouped; of persons, as they are written now.
-    disclosed_sums : DisclosedSums
+    disclosed : DisclosedSums
         All sums that were disclosed: of the values of persons, by column; of rows, whose values do
         not change, of whole groups.
     members : ndarray of shape (u,)
@@ -198,7 +198,7 @@ class Partition:
     columns: tuple[str, ...]
     layout: Mapping[str, str] = field(default_factory=dict)
     units: Ids = field(default_factory=lambda: np.empty(0, np.uint64))
-    disclosed_sums: DisclosedSums = field(default_factory=DisclosedSums)
+    disclosed: DisclosedSums = field(default_factory=DisclosedSums)
     members: Numbers = field(default_factory=lambda: np.empty(0, np.int64))
     scatter: Mapping[str, float] = field(default_factory=dict)
     scatter_units: Mapping[str, float] = field(default_factory=dict)
@@ -240,10 +240,10 @@ class Partition:
         if not units.are_persons:
             return np.empty(0, np.int64)
         now = self._grouped(units)
-        new = ~np.isin(now.of_units, self.disclosed_sums.values) & now.present
+        new = ~np.isin(now.of_units, self.disclosed.values) & now.present
         n_new = np.zeros(now.of_groups.shape, np.int64)
         np.add.at(n_new, now.place, new)
-        few = (n_new < self.p) & ~np.isin(now.of_groups, self.disclosed_sums.known)
+        few = (n_new < self.p) & ~np.isin(now.of_groups, self.disclosed.known)
         return now.numbers[few.any(axis=1)]
 
     def following(self, units: Units) -> Partition:
@@ -312,21 +312,13 @@ class Partition:
                 every[0][place], every[1][place] = content, row
                 kept = Persons(kept.origin, *every)
         after = replace(self, persons=kept)
-        disclosed_sums = after._with_disclosed_sums(units, disclosed)  # noqa: SLF001
-        if (
-            disclosed_sums is self.disclosed_sums
-            and kept is self.persons
-            and units.version == self.version
-        ):
+        sums = after._with_disclosed(units, disclosed)  # noqa: SLF001
+        if sums is self.disclosed and kept is self.persons and units.version == self.version:
             return self
         n_versions = self.n_versions + (units.version != self.version)
-        return replace(
-            after, disclosed_sums=disclosed_sums, n_versions=n_versions, version=units.version
-        )
+        return replace(after, disclosed=sums, n_versions=n_versions, version=units.version)
 
-    def _with_disclosed_sums(
-        self, units: Units, disclosed: NDArray[np.bool_] | None
-    ) -> DisclosedSums:
+    def _with_disclosed(self, units: Units, disclosed: NDArray[np.bool_] | None) -> DisclosedSums:
         """Return all sums that were told, with those that the groups tell now."""
         now = self._grouped(units)
         (g, c), tells = now.of_groups.shape, np.ones(now.of_groups.shape, bool)
@@ -335,11 +327,11 @@ class Partition:
             d = (c - 3) // 2
             each = np.broadcast_to(disclosed, (g, d)) if units.are_persons else any_of_it[:, :0]
             tells = np.hstack([each, each, np.repeat(any_of_it, c - 2 * each.shape[1], axis=1)])
-        is_new = ~np.isin(now.of_groups, self.disclosed_sums.known)
+        is_new = ~np.isin(now.of_groups, self.disclosed.known)
         number = np.where(tells, np.cumsum(is_new).reshape(g, c) - 1, -1)
         unit, column = np.nonzero(is_new[now.place] & now.present)
         sums = number[now.place[unit], column]
-        return self.disclosed_sums.adding(now.of_units[unit, column], sums, now.of_groups.ravel())
+        return self.disclosed.adding(now.of_units[unit, column], sums, now.of_groups.ravel())
 
     def check_disclosed(self, file: Path) -> None:
         """Raise an error if a value follows from all sums that would then have been told.
@@ -349,15 +341,14 @@ class Partition:
         InputError
             With the number of values; nothing was told of these rows yet.
         """
-        if n := self.disclosed_sums.n_following:
+        if n := self.disclosed.n_following:
             raise InputError(
                 f"{file}: after {self.n_versions:,} versions of the rows, {n:,} values of single "
-                "rows "
-                "would follow from all sums together: nothing is told; give the rows back "
+                "rows would follow from all sums together: nothing is told; give the rows back "
                 "the values and persons that they had in the last version"
             )
 
-    def _grouped(self, units: Units) -> _GroupDigests:
+    def _grouped(self, units: Units) -> _Digests:
         """Return digests of what the groups disclose about their units."""
         place = self.places(units)
         member = np.append(self.members, -1)[place]
@@ -372,7 +363,7 @@ class Partition:
         of_groups = np.zeros((len(numbers), of_units.shape[1]), np.uint64)
         np.add.at(of_groups, of_group, of_units)
         of_groups = mixed(of_groups, numbers[:, None].astype(np.uint64))
-        return _GroupDigests(numbers, of_group, of_units, present, of_groups)
+        return _Digests(numbers, of_group, of_units, present, of_groups)
 
     def described(self, columns: Sequence[Column], file: Path | None) -> Partition:
         """Return the partition with the kinds of its columns, which must not have changed.
@@ -523,9 +514,8 @@ class Partition:
         except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
             raise InputError(
                 f"{file} is not a partition into groups, or is damaged ({type(error).__name__}); "
-                "put back the newest copy: without it rows would be grouped anew, which reveals "
-                "single "
-                "rows"
+                "put back the newest copy: without it rows would be grouped anew, which tells of "
+                "single ones"
             ) from error
         return replace(kept, digest=sha256(content).hexdigest())
 
@@ -572,11 +562,8 @@ class Partition:
         head |= {name: getattr(self, name) for name in (*named, "names", "n_versions", "version")}
         parts = ("units", "members", "cells")
         arrays = {name: getattr(self, name) for name in parts}
-        arrays |= {
-            "told": self.disclosed_sums.values,
-            "sums": self.disclosed_sums.sums,
-            "known": self.disclosed_sums.known,
-        }
+        sums = self.disclosed
+        arrays |= {"told": sums.values, "sums": sums.sums, "known": sums.known}
         arrays |= {name: getattr(self.persons, name) for name in ("origin", "content", "row")}
         content = io.BytesIO()
         np.savez(
@@ -599,7 +586,7 @@ def _shown(value: Any) -> str:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _GroupDigests:
+class _Digests:
     """Digests of what groups disclose now.
 
     Parameters

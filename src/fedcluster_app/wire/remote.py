@@ -157,14 +157,13 @@ class RemoteEngine:
         known = any(site.n_columns is not None for site in self._sites.values())
         if not more and known and self._plan_sent:
             return tuple(self._sites.values())
-        first_tasks = (
-            requested.get("first_tasks") if self.asks_early and requested.get("columns") else None
-        )
-        replies = self._round([], self._sites, more, first_tasks)
+        is_early = self.asks_early and requested.get("columns")
+        first = requested.get("first_tasks") if is_early else None
+        replies = self._round([], self._sites, more, first)
         self._plan_sent = True
         return tuple(replace(site, answered=name in replies) for name, site in self._sites.items())
 
-    def _keep(self, first_tasks: FirstTasks, came: Mapping[str, list[Summary]]) -> None:
+    def _keep(self, first: FirstTasks, came: Mapping[str, list[Summary]]) -> None:
         """Keep the answers that came along with descriptions, for the next round.
 
         One that is not accepted is forgotten, as a site that told of its columns may take part.
@@ -173,14 +172,10 @@ class RemoteEngine:
         self._early_numbers = {n: sum(each.n_values for each in own) for n, own in came.items()}
         for name, answers in came.items():
             with suppress(wire.WireError):
-                _check(
-                    first_tasks(self._sites[name].columns), answers, self._sites[name], self._bounds
-                )
+                _check(first(self._sites[name].columns), answers, self._sites[name], self._bounds)
                 sound[name] = answers
         for name in sound.keys() - implausible(sound).keys():
-            for task, answer in zip(
-                first_tasks(self._sites[name].columns), sound[name], strict=True
-            ):
+            for task, answer in zip(first(self._sites[name].columns), sound[name], strict=True):
                 self._early.setdefault(Question({}, [task]).content, {})[name] = answer
 
     def _introduction(self, requested: Introduction) -> dict[str, Any]:
@@ -223,12 +218,8 @@ class RemoteEngine:
         self, tasks: Sequence[Task], recipients: Collection[str]
     ) -> dict[str, list[Summary]] | None:
         """Return the answers that came along with descriptions, if they are to these tasks."""
-        early_answers, self._early = self._early, {}
-        by_task = (
-            [early_answers.get(Question({}, [task]).content, {}) for task in tasks]
-            if early_answers
-            else []
-        )
+        came, self._early = self._early, {}
+        by_task = [came.get(Question({}, [task]).content, {}) for task in tasks] if came else []
         if not by_task or not all(set(recipients) <= each.keys() for each in by_task):
             return None
         return {n: [each[n] for each in by_task] for n in self._sites if n in recipients}
@@ -290,17 +281,14 @@ class RemoteEngine:
         tasks: Sequence[Task],
         sites: Iterable[str],
         more: Mapping[str, Any],
-        first_tasks: FirstTasks | None = None,
+        first: FirstTasks | None = None,
     ) -> dict[str, list[Summary]]:
         """Carry out one exchange; return the valid answers by site, in order.
 
         Sites that have not reported their metadata yet are asked for it too.
         """
         recipients, header = set(sites), {**self._header(), **more}
-        along, early_answers = (
-            () if first_tasks is None else first_tasks(None),
-            dict[str, list[Summary]](),
-        )
+        along, early = () if first is None else first(None), dict[str, list[Summary]]()
         old, new = (Question(header, each, along) for each in (tasks, [SITE_SIZE, *tasks]))
         questions = {
             name: new if site.n_columns is None else old
@@ -312,13 +300,13 @@ class RemoteEngine:
             site = self._sites[name]
             terms = self._largest, self._bounds
             self._sites[name], answers = read_reply(came, questions[name], site, *terms)
-            early_answers[name] = answers[len(tasks) :]
+            early[name] = answers[len(tasks) :]
             return answers[: len(tasks)]
 
         messages = {name: question.message for name, question in questions.items()}
         replies, reasons = self._exchange(messages, read)
-        if first_tasks is not None:
-            self._keep(first_tasks, early_answers)
+        if first is not None:
+            self._keep(first, early)
         if self._quorum is not None and new in questions.values():
             self._bounds.check_together(self.stated_rows, len(self._sites) - self._quorum)
         for name, reason in implausible(replies).items():
