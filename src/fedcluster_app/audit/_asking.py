@@ -17,7 +17,7 @@ from fedcluster.metrics.silhouettes import SimplifiedSilhouette
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing.columns import Category
 from fedcluster.preprocessing.moments import Covariance, Principal, histogram_task
-from fedcluster_app.audit._site import Coordinator, PublicKnowledge
+from fedcluster_app.audit._site import Coordinator, Public
 
 Below = Callable[[Floats], Floats | None]
 """Function that returns, for thresholds (t,), the sums over the rows below, weight last."""
@@ -129,7 +129,7 @@ def total_of(coordinator: Coordinator, how: Preprocessor | None = None) -> Float
     return np.append(answer.sums[0, :d], answer.weights[0])
 
 
-def far_centers(public: PublicKnowledge, j: int, at: float) -> State:
+def far_centers(public: Public, j: int, at: float) -> State:
     """Return two far centres that separate the rows at a point in column j."""
     centers = np.array([public.middle, public.middle])
     centers[:, j] = at - 2 * public.width[j], at + 2 * public.width[j]
@@ -169,7 +169,7 @@ def _cut(
     coordinator: Coordinator,
     columns: Sequence[int],
     step: Step,
-    state: Callable[[PublicKnowledge, int, float], State] = far_centers,
+    state: Callable[[Public, int, float], State] = far_centers,
 ) -> Floats:
     """Return claims from sums over the rows between many points of some columns.
 
@@ -206,7 +206,7 @@ def far_centres(coordinator: Coordinator) -> Floats:
 def thresholds_of_a_tree(coordinator: Coordinator) -> Floats:
     """Ask for the leaves of a variance tree with one cut, at many points, and subtract."""
 
-    def state(public: PublicKnowledge, j: int, at: float) -> State:
+    def state(public: Public, j: int, at: float) -> State:
         cut = {"parent": 0, "child": 1, "feature": j, "threshold": at}
         memory = {name: np.array([float(value)]) for name, value in cut.items()}
         memory |= dict.fromkeys(("undone", "column", "value"), np.zeros(2))
@@ -293,7 +293,7 @@ def random_directions(coordinator: Coordinator) -> Floats:
     return public.records((sums[:, :d] / sums[:, -1:]) @ turn * public.width + public.middle)
 
 
-def _values(public: PublicKnowledge, j: int, middles: Floats) -> Floats:
+def _values(public: Public, j: int, middles: Floats) -> Floats:
     """Return claims of values in a column: the middles of intervals, rounded to its steps."""
     claims = public.claims(len(middles))
     claims[:, j] = (middles / public.step[j]).round() * public.step[j]

@@ -26,7 +26,7 @@ from fedcluster_app.audit._site import (
     AttackedSite,
     AttackRun,
     Coordinator,
-    PublicKnowledge,
+    Public,
     values_of,
 )
 from fedcluster_app.wire.remote import RemoteEngine
@@ -95,7 +95,7 @@ def summed(task: Task, answer: Summary, d: int) -> Floats:
     return np.column_stack([sums, answer.weights])[answer.weights > 0]
 
 
-def subtracted(answers: Iterable[Floats], public: PublicKnowledge) -> Floats:
+def subtracted(answers: Iterable[Floats], public: Public) -> Floats:
     """Return differences of all lines, and of sums of two lines of an answer, of weight 1."""
     lines = []
     for each in answers:
@@ -116,7 +116,7 @@ def subtracted(answers: Iterable[Floats], public: PublicKnowledge) -> Floats:
     return np.concatenate([*found, public.records(alone)])
 
 
-def _possible(rows: Floats, public: PublicKnowledge) -> np.ndarray:
+def _possible(rows: Floats, public: Public) -> np.ndarray:
     """Return which rows are within the ranges of the columns and on their steps, (n,)."""
     inside = (rows >= public.low).all(axis=1) & (rows <= public.high).all(axis=1)
     steps = rows / public.step

@@ -16,17 +16,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from fedcluster.core import (
-    Column,
-    Data,
-    Floats,
-    Rows,
-    RowTransform,
-    State,
-    Step,
-    Summary,
-    Task,
-)
+from fedcluster.core import Column, Data, Floats, Rows, RowTransform, State, Step, Summary, Task
 from fedcluster.core.files import has_locks
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import read_summaries, steps_by_name, unpack
@@ -165,7 +155,7 @@ def _near(rows: Floats, claims: Floats, tolerance: float) -> NDArray[np.bool_]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class PublicKnowledge:
+class Public:
     """Public knowledge about a site that needs no question, as from a data dictionary.
 
     Parameters
@@ -244,14 +234,14 @@ class Coordinator:
     ----------
     responder : Responder
         The site's end.
-    public : PublicKnowledge
+    public : Public
         The public knowledge.
     asked, refused : int
         Number of tasks so far, and of those that the site did not answer.
     """
 
     responder: Responder
-    public: PublicKnowledge
+    public: Public
     asked: int = 0
     refused: int = 0
     _exchanges: int = field(default=0, repr=False)
@@ -394,7 +384,7 @@ class AttackedSite:
         return None if groups is None else Grouping(groups, self.file, roles, log)
 
     def coordinator(
-        self, public: PublicKnowledge, name: str = "north", secure: SecureSums | None = None
+        self, public: Public, name: str = "north", secure: SecureSums | None = None
     ) -> Coordinator:
         """Return a coordinator of the site, whose rows are grouped now."""
         client = Client(name, self.rows, self.protection.filters, self.grouping)
@@ -431,7 +421,7 @@ class AttackedSite:
         member = dict(zip(kept.units.tolist(), kept.members.tolist(), strict=True))
         return np.array([member.get(unit, -1) for unit in ids.tolist()])
 
-    def truth(self, public: PublicKnowledge) -> TrueRows:
+    def truth(self, public: Public) -> TrueRows:
         """Return the rows with which claims are compared."""
         step = np.append(public.step, 1.0)
         rows, others = (values_of(data, public) for data in (self.rows, self.others))
@@ -446,7 +436,7 @@ def owners(rows: Data) -> Ids:
     return whose
 
 
-def values_of(data: Data, public: PublicKnowledge) -> Floats:
+def values_of(data: Data, public: Public) -> Floats:
     """Return numbers and the label's index of rows, (n, d + 1), with NaN for missing values."""
     names = [column.name for column in columns_of(data)]
     numbers = data.X[:, [names.index(name) for name in public.numbers]].astype(np.float64)
@@ -457,14 +447,14 @@ def values_of(data: Data, public: PublicKnowledge) -> Floats:
     return np.column_stack([numbers, label])
 
 
-def public_of(rows: Data) -> PublicKnowledge:
+def public_of(rows: Data) -> Public:
     """Return the public knowledge of rows: columns, ranges, steps, lists of texts and labels."""
     columns = columns_of(rows)
     number = [j for j, column in enumerate(columns) if column.kind == "number"]
     values = rows.X[:, number].astype(np.float64)
     step = np.array([_step(each[np.isfinite(each)]) for each in values.T])
     low, high = np.nanmin(values, axis=0) - 3 * step, np.nanmax(values, axis=0) + 3 * step
-    return PublicKnowledge(
+    return Public(
         tuple(Column(column.name, column.kind) for column in columns),
         tuple(columns[j].name for j in number),
         low,
@@ -512,7 +502,7 @@ class AttackRun:
     subject : AttackedSite
         The site. An attack only uses what its description assumes a coordinator to know, such as
         the members of each sum, or all rows except one.
-    public : PublicKnowledge
+    public : Public
         The public knowledge.
     whose : ndarray of shape (n,), optional
         The person of each row (or the row itself), as numbered in all versions.
@@ -521,7 +511,7 @@ class AttackRun:
     """
 
     subject: AttackedSite
-    public: PublicKnowledge
+    public: Public
     whose: Ids = field(default_factory=lambda: np.empty(0, np.int64), repr=False)
     versions: list[AttackRun] = field(default_factory=list, repr=False)
 

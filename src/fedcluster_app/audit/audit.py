@@ -35,7 +35,7 @@ from fedcluster_app.audit._site import (
     AttackRun,
     Coordinator,
     Protection,
-    PublicKnowledge,
+    Public,
     Score,
     public_of,
     simulated,
@@ -84,7 +84,7 @@ def membership(play: AttackRun, most: int | None = None) -> Advantage:
     return _advantage(near[0], near[1])
 
 
-def canaries(subject: AttackedSite, public: PublicKnowledge, rng: Generator) -> Advantage:
+def canaries(subject: AttackedSite, public: Public, rng: Generator) -> Advantage:
     """Return how well planted canaries can be distinguished from others.
 
     A canary is a row with numbers drawn independently and uniformly from the public ranges, so that
@@ -316,7 +316,7 @@ def rows_of(path: Path | None, most: int, seed: int) -> tuple[Data, tuple[Protec
     return data, (now, *PROTECTIONS)
 
 
-def played(attack: Attack, subject: AttackedSite, public: PublicKnowledge) -> Reading:
+def played(attack: Attack, subject: AttackedSite, public: Public) -> Reading:
     """Return the result of an attack on a site that has not answered any request before."""
     subject = _apart(subject, attack.name)
     play = AttackRun(subject, public)
@@ -331,9 +331,7 @@ def _apart(subject: AttackedSite, name: str) -> AttackedSite:
     return AttackedSite(subject.rows, subject.others, subject.protection, folder)
 
 
-def quality(
-    data: Data, public: PublicKnowledge, protection: Protection, k: int, seed: int
-) -> float | None:
+def quality(data: Data, public: Public, protection: Protection, k: int, seed: int) -> float | None:
     """Return the exact inertia of centres found under a protection, relative to an exact fit.
 
     It is for numbers in standard deviations, with missing values filled in by the mean, without

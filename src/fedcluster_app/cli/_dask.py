@@ -150,12 +150,9 @@ class Partitions:
 
 def _executed(job: Job, engine: DaskEngine, doing: Doing) -> JobReport:
     """Run a job on partitions."""
-    needs_columns = isinstance(job, Fit | SelectK)
-    columns = (
-        [column.name for column in engine.introduce(columns=True)[0].columns]
-        if needs_columns
-        else ()
-    )
+    is_fit = isinstance(job, Fit | SelectK)
+    described = engine.introduce(columns=True)[0].columns if is_fit else ()
+    columns = [column.name for column in described]
     return jobs.execute(job, engine, columns=columns, watch=watching(doing))
 
 

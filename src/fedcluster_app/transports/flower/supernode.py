@@ -364,13 +364,8 @@ def _told_of(address: str, authority: Path | None, key: Path) -> dict[str, str]:
         return {}
     if reply.status_code != 200:
         return {}
-    reply_headers = {
-        "status": reply.text[:100],
-        "version": reply.headers.get(launcher.VERSION, "")[:100],
-    }
-    return {
-        key: text for key, text in reply_headers.items() if text.isascii() and text.isprintable()
-    }
+    said = {"status": reply.text[:100], "version": reply.headers.get(launcher.VERSION, "")[:100]}
+    return {key: text for key, text in said.items() if text.isascii() and text.isprintable()}
 
 
 def _signed(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
