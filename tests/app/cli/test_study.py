@@ -132,7 +132,7 @@ def test_what_is_wrong_in_a_study_file_is_one_line(old, new, line):
         ("--set fit.seed", "--set fit.seed: it must be KEY=VALUE, as in fit.seed=1"),
         ("--set fit.sed=1", "--set fit.sed=1: [fit], unknown key 'sed'; did you mean 'seed'?"),
         ("--set fit.tol=1 --set fit.tol=2", "--set gives two different values for fit.tol"),
-        ("--seed 1 --set fit.seed=2", "--seed and --set fit.seed say two different"),
+        ("--seed 1 --set fit.seed=2", "--seed and --set fit.seed say different things"),
         ("--set run.deadline=2", "--set run.deadline: fedcluster fit has no use for this key"),
         (
             "--set sites.east.skip=1",
