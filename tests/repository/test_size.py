@@ -28,8 +28,8 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_057,
-    "lines of the application": 20_586,
+    "lines of the library": 26_084,
+    "lines of the application": 20_623,
     "modules": 224,
     "functions": 4304,
     "modules that a fit loads": 72,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 38_616,
     "pages": 28,
-    "lines of tests": 63_649,
+    "lines of tests": 63_662,
     "lines of tests of refusals and pairs": 2_692,
 }
 

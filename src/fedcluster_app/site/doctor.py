@@ -31,7 +31,7 @@ from fedcluster_app.trust.identity import Address
 def examined(
     path: Path,
     transports: Sequence[str] = (),
-    reply: Mapping[str, str] | None = None,
+    told: Mapping[str, str] | None = None,
     check_start: Callable[[Path], None] | None = None,
 ) -> Iterator[Finding]:
     """Yield the findings about a site, in the order in which it needs what is examined.
@@ -42,7 +42,7 @@ def examined(
         The site file.
     transports : sequence of str
         Packages of transports, whose versions are told if they are installed.
-    reply : mapping of str to str, optional
+    told : mapping of str to str, optional
         What the coordinator tells the owner of the site's key: its ``status`` and ``version``.
     check_start : callable taking a Path, optional
         Raises an error if the program of the site would refuse to start.
@@ -59,22 +59,11 @@ def examined(
     yield _rows(site)
     yield from _groups(site)
     yield _names(site)
-<<<<<<< HEAD
     flare = folder / "flare" / "startup" / "rootCA.pem"  # who vouches for a server of FLARE
     authority = flare if flare.exists() else membership.authority(folder)
     yield reached(Address.read(membership.coordinator), authority)
     yield from _own_key(told or {})
     yield from _start(path, check_start)
-=======
-    yield reached(Address.read(membership.coordinator), membership.authority(folder))
-    yield from _own_key(reply or {})
-    if check_start is not None:
-        try:
-            check_start(path)
-            yield Finding("start", GOOD, "keys, log and state are in order")
-        except InputError as error:
-            yield Finding("start", WRONG, str(error))
->>>>>>> 0ca88f83 (Name classes and variables by the words of the field)
     yield modes(folder)
     yield disk(folder)
     warm = compiled_mark().exists()
@@ -82,23 +71,22 @@ def examined(
     yield Finding("kernels", GOOD if warm else DOUBTFUL, said)
 
 
-def _own_key(reply: Mapping[str, str]) -> Iterator[Finding]:
+def _own_key(told: Mapping[str, str]) -> Iterator[Finding]:
     """Yield what the coordinator says of the site's key, and whether its version is another."""
-    status = reply.get("status", "")
+    status = told.get("status", "")
     if "clock" in status:
         now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
         said = f"the key was {status} at the coordinator, and {now} UTC here: set the wrong one"
         yield Finding("clock", WRONG, said)
     elif status:
         yield Finding("key", GOOD if status == "known" else WRONG, f"{status} at the coordinator")
-    if theirs := reply.get("version"):
+    if theirs := told.get("version"):
         same = theirs == version("fedcluster")
         advice = "" if same else ", another than here: sites are updated first, then it"
         said = f"the coordinator has fedcluster {theirs}{advice}"
         yield Finding("its version", GOOD if same else DOUBTFUL, said)
 
 
-<<<<<<< HEAD
 def _start(path: Path, check_start: Callable[[Path], None] | None) -> Iterator[Finding]:
     """Yield what a start would refuse of what is in the site's folder, if that is known."""
     if check_start is None:
@@ -109,25 +97,6 @@ def _start(path: Path, check_start: Callable[[Path], None] | None) -> Iterator[F
         yield Finding("start", WRONG, str(error))
         return
     yield Finding("start", GOOD, "keys, log and state are in order")
-=======
-def disk(folder: Path) -> Finding:
-    """Return whether there is room where a folder is."""
-    free = shutil.disk_usage(folder).free
-    said = f"{free / 1e9:,.1f} GB free"
-    # Free bytes on the disk below which it is doubtful.
-    return Finding("disk", *((GOOD, said) if free >= 1e9 else (DOUBTFUL, f"{said}: make room")))
-
-
-def versions(packages: Sequence[str]) -> Finding:
-    """Return the versions of Python and of packages, if they are installed."""
-    text = [f"Python {platform.python_version()}"]
-    for name in packages:
-        try:
-            text.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
-    return Finding("versions", GOOD, ", ".join(text))
->>>>>>> 0ca88f83 (Name classes and variables by the words of the field)
 
 
 def _rows(site: SiteFile) -> Finding:
@@ -135,18 +104,18 @@ def _rows(site: SiteFile) -> Finding:
     try:
         summary = site.summary()
         n, least = summary.n_rows, site.groups.min_rows if site.protection != "limits" else 1
-        text = f"{n:,} rows, {len(summary.columns)} columns"
+        told = f"{n:,} rows, {len(summary.columns)} columns"
         if n < least:
-            return Finding("rows", WRONG, f"{text}; with fewer than {least} nothing is sent")
+            return Finding("rows", WRONG, f"{told}; with fewer than {least} nothing is sent")
         if not site.is_grouped or site.has_means:
-            return Finding("rows", GOOD, text)
+            return Finding("rows", GOOD, told)
         data, _ = site.grouping.examined(site.rows(raw=True))
     except InputError as error:
         return Finding("rows", WRONG, str(error))
-    text, there = f"{text}; {data.n_rows:,.0f} rows in groups", data.n_rows >= least
+    told, there = f"{told}; {data.n_rows:,.0f} rows in groups", data.n_rows >= least
     if not there:
-        return Finding("rows", WRONG, f"{text}, and nothing is sent until {least} are")
-    return Finding("rows", GOOD if 2 * data.n_rows >= n else DOUBTFUL, text)
+        return Finding("rows", WRONG, f"{told}, and nothing is sent until {least} are")
+    return Finding("rows", GOOD if 2 * data.n_rows >= n else DOUBTFUL, told)
 
 
 def _groups(site: SiteFile) -> Iterator[Finding]:
@@ -172,61 +141,3 @@ def _names(site: SiteFile) -> Finding:
         said = f"columns {', '.join(new)} are not used: fedcluster check lets their names leave"
         return Finding("names", DOUBTFUL, said)
     return Finding("names", GOOD, f"the names of {len(known)} columns may leave")
-<<<<<<< HEAD
-=======
-
-
-def reached(address: Address, authority: Path | None, host: str = "") -> Finding:
-    """Return whether a coordinator is reached, and who vouches for it for how long.
-
-    Parameters
-    ----------
-    address : Address
-        Where it is.
-    authority : Path, optional
-        The file of the authority that vouches for it; without one, there is no encryption.
-    host : str
-        The host of its certificate, if that is not the one of the address.
-    """
-    what, place = "coordinator", f"{address.host}:{address.port}"
-    try:
-        # Time within which the coordinator must accept a connection.
-        with socket.create_connection((address.host, address.port), 5.0) as line:
-            if authority is None:
-                return Finding(what, DOUBTFUL, f"{place} is reached, without encryption")
-            context = ssl.create_default_context(cafile=str(authority))
-            with context.wrap_socket(line, server_hostname=host or address.host) as encrypted:
-                certificate = encrypted.getpeercert() or {}
-    except ssl.SSLCertVerificationError as error:
-        return Finding(what, WRONG, f"{place} is reached, but {_distrusted(error)}")
-    except OSError as error:
-        why = "no answer" if isinstance(error, TimeoutError) else reason(error) or str(error)
-        advice = "is it started, and does a firewall let this connection out?"
-        return Finding(what, WRONG, f"{place} cannot be reached ({why}): {advice}")
-    ends = ssl.cert_time_to_seconds(str(certificate["notAfter"]))
-    days = int((ends - time.time()) / 86400.0)
-    text = f"{place} is reached; its certificate is valid for {days} days"
-    return Finding(what, GOOD if days >= 30 else DOUBTFUL, text)
-
-
-def _distrusted(error: ssl.SSLCertVerificationError) -> str:
-    if error.verify_code in (9, 10):  # 9: not yet valid; 10: expired
-        now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
-        return (
-            f"{error.verify_message}; the clock here says {now} UTC: set it, or ask for another "
-            "certificate"
-        )
-    return f"{error.verify_message}: is the file of [federation] certificate the coordinator's?"
-
-
-def modes(folder: Path) -> Finding:
-    """Return whether only the owner may read what is in the folder."""
-    open_ = stat.S_IRWXG | stat.S_IRWXO
-    found = [each for each in sorted(folder.rglob("*")) if each.lstat().st_mode & open_]
-    found = [each for each in found if not each.is_symlink()]
-    if not found:
-        return Finding("modes", GOOD, "only you may read the folder's files")
-    first = found[0].relative_to(folder)
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return Finding("modes", DOUBTFUL, f"others may use {first}{more}: chmod -R go= {folder}")
->>>>>>> 0ca88f83 (Name classes and variables by the words of the field)

@@ -218,7 +218,7 @@ def test_a_connection_without_encryption_is_doubtful(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_coordinator_says_of_the_key_and_of_its_version(told, key, release, site):
-    found = {each.what: each for each in doctor.examined(site / "site.toml", reply=told)}
+    found = {each.what: each for each in doctor.examined(site / "site.toml", told=told)}
     states = [found[what].state if what in found else None for what in ("key", "its version")]
     assert states == [key, release]
     assert ("clock" in found) == ("clock" in told.get("status", ""))
