@@ -564,7 +564,7 @@ def shapes() -> Iterator[Trap]:
     yield Trap("a name in capitals", cased, "read", "age", "taken for 'age'", values=values)
     both = files["north.csv"].replace(b"age,bmi", b"Age,AGE", 1)
     yield Trap(
-        "a name in two spellings", files | {"north.csv": both}, "warned", "AGE", "are not taken for"
+        "a name in two spellings", files | {"north.csv": both}, "warned", "AGE", "are not joined"
     )
     yield from columns()
     yield from sheets()

@@ -500,9 +500,9 @@ def test_shares_are_told_of_the_last_sum_only_and_by_sites_that_answered():
     with refused(r"nothing to recover"):
         liar.unmask("a", FIVE)
     liar.masked("a")
-    with refused(r"not those that were asked"):
+    with refused(r"not the sites that were asked"):
         liar.unmask("a", ["b", "c", "d", "e"])
-    with refused(r"not those that were asked"):
+    with refused(r"not the sites that were asked"):
         liar.unmask("a", [*FIVE, "f"])
     with refused(r"where 4 of 5 must be left"):
         liar.unmask("a", ["a", "b", "c"])

@@ -170,7 +170,7 @@ def test_rows_of_others_are_grouped_and_known_ones_left_out(tmp_path, seed) -> N
 
 def test_a_generation_is_advised_where_rows_are_others(tmp_path) -> None:
     grouped(study(tmp_path))
-    with pytest.raises(InputError, match=r"rows are new .* generation = 2 under \[groups\]"):
+    with pytest.raises(InputError, match=r"rows are new, .* generation = 2 under \[groups\]"):
         grouped(study(tmp_path, top='columns = ["age", "chol"]\n', rows=persons(300)))
     again = study(tmp_path, top='columns = ["age", "chol"]\n', more=RAISED)
     assert len(grouped(again)) > 10
