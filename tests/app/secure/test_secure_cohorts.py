@@ -653,7 +653,7 @@ def test_a_memory_is_made_with_the_key_and_never_again(home):
     ):
         secure_site(home)
     (home / STATE_FILE).write_bytes(b"")
-    with pytest.raises(InputError, match=r"site.db cannot be used: no such table"):
+    with pytest.raises(InputError, match=r"site.db cannot be used: it is empty"):
         secure_site(home)
     (home / STATE_FILE).unlink()
     (home / "identity.key").unlink()

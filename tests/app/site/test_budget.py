@@ -496,7 +496,7 @@ BEHIND = r"site.db says that rho .* put back a copy"
 LOST = {
     "removed": BEHIND,
     "emptied": BEHIND,
-    "cut to nothing": r"site.db cannot be used: no such table.* put back a copy",
+    "cut to nothing": r"site.db cannot be used: it is empty.* put back a copy",
     "an older copy": BEHIND,
 }
 

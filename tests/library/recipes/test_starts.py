@@ -83,7 +83,7 @@ def means_of_leaves(k: int, seed: int = 0) -> Plan[Result]:
             VarianceTree(170, 1, 2),
         ),  # most rows at sites of 19: no site can
         ((19.0,) * 9 + (172.0,), 1, SiteSummaries(160, 1, 2)),
-        ((19.0,) * 10 + (9000.0,), 1, VarianceTree(640, 1, 2)),  # ten can hide a cluster
+        ((19.0,) * 10 + (9000.0,), 1, VarianceTree(1280, 1, 2)),  # ten can hide a cluster
         ((19.0,) * 10 + (9000.0,), 2, SiteSummaries(145, 2, 4)),  # a limit would hold back leaves
         ((2.0,) * 10 + (30_000.0,), 1, SiteSummaries(72, 1, 2)),  # but one that does not matter
         ((20.0,) * 9, 1, SiteSummaries(177, 1, 2)),
