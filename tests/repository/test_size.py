@@ -29,9 +29,9 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_084,
-    "lines of the application": 20_623,
+    "lines of the application": 20_631,
     "modules": 224,
-    "functions": 4304,
+    "functions": 4305,
     "modules that a fit loads": 72,
     "constants": 248,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 38_616,
     "pages": 28,
-    "lines of tests": 63_662,
+    "lines of tests": 63_679,
     "lines of tests of refusals and pairs": 2_692,
 }
 

@@ -629,6 +629,23 @@ def refusing(request: pytest.FixtureRequest) -> Iterator[int]:
         server.shutdown()
 
 
+def test_the_log_of_a_program_that_never_ends_stays_small(tmp_path: Path, monkeypatch) -> None:
+    """Two files of it, of which the second is overwritten, and the program goes on in the first."""
+    program = tmp_path / "program.py"
+    program.write_text("while True: print('one line after another ' * 20, flush=True)")
+    monkeypatch.setattr("fedcluster_app.transports.flower._launcher.__file__", str(program))
+    log, moved = tmp_path / "superlink.log", 0
+    with ManagedProcess.running("superlink", [], log, tmp_path) as superlink:
+        while moved < 3:
+            before = log.stat().st_size
+            programs.shorten_log(log, 1 << 16)
+            moved += log.stat().st_size < before
+            assert superlink.runs
+    assert log.read_bytes()[:8] != b"\0" * 8
+    kept = [path.name for path in tmp_path.iterdir() if ".log" in path.name]
+    assert sorted(kept) == ["superlink.log", "superlink.log.1"]
+
+
 def program_for(looks: int) -> Any:
     """A SuperNode that has ended after so many looks whether it runs."""
     left = iter([True] * looks)

@@ -158,7 +158,8 @@ class ManagedProcess:
         """Start a program, which is ended with the block."""
         home.mkdir(parents=True, exist_ok=True)
         listens = dict(pairwise(options)).get("--host", "127.0.0.1")
-        with log.open("wb") as file:
+        log.write_bytes(b"")
+        with log.open("ab") as file:  # so that the program goes on at the end where it is shortened
             process = subprocess.Popen(
                 [sys.executable, "-P", launcher.__file__, str(os.getpid()), name, *options],
                 stdin=subprocess.DEVNULL,
@@ -198,6 +199,17 @@ class ManagedProcess:
         """
         if not self.runs:
             raise InputError(f"Flower's {self.name} has ended: {self.complaint()}; see {self.log}")
+
+
+def shorten_log(log: Path, largest: int = 16 << 20) -> None:
+    """Move a log of more bytes to a second file, in place of the one that was moved before.
+
+    A program that writes to its end goes on in the first one.
+    """
+    with suppress(OSError):
+        if log.stat().st_size > largest:
+            shutil.copyfile(log, log.with_suffix(".log.1"))
+            os.truncate(log, 0)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -415,6 +427,7 @@ def tokens(program: ManagedProcess, access: Access, kind: TaskType) -> Iterator[
     request, pace = AcquireTaskRequest(supported_task_types=[kind]), launcher.Pace(QUICK, IDLE)
     with closing(client(RuntimeHttpClient, access, 1, known)) as runtime:
         while program.runs:
+            shorten_log(program.log)
             try:
                 acquired = runtime.AcquireTask(request)
             except httpx.HTTPError as error:

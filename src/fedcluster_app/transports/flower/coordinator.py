@@ -356,6 +356,7 @@ def _begin_app(carrier: FlowerCarrier, token: str) -> subprocess.Popen[bytes]:
     federation = carrier.federation
     home = federation.file("flower")
     module = "fedcluster_app.transports.flower._app"
+    programs.shorten_log(home / "runs.log")
     with (home / "runs.log").open("ab") as log:
         app = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(os.getpid()), str(federation.folder), *LOADED],
