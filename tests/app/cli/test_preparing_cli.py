@@ -319,7 +319,7 @@ def test_a_damaged_preparation_is_refused_in_one_line(files, change):
     content = json.loads(Path("out/model.json").read_text())
     content["preprocessing"] |= change
     Path("damaged.json").write_text(json.dumps(content))
-    with pytest.raises(InputError, match="is damaged: 'preprocessing' is not one"):
+    with pytest.raises(InputError, match="is damaged: 'preprocessing' is not valid"):
         Model.load("damaged.json")
 
 

@@ -649,7 +649,11 @@ def test_the_log_of_a_program_that_never_ends_stays_small(tmp_path: Path, monkey
 def program_for(looks: int) -> Any:
     """A SuperNode that has ended after so many looks whether it runs."""
     left = iter([True] * looks)
-    members = {"name": "supernode", "runs": property(lambda _: next(left, False))}
+    members = {
+        "name": "supernode",
+        "log": Path("none"),
+        "runs": property(lambda _: next(left, False)),
+    }
     return type("Program", (), members)()
 
 

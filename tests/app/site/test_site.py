@@ -506,7 +506,7 @@ def test_what_is_wrong_with_codes_is_said_in_one_line(codes, more, words) -> Non
 
 def test_fit_over_site_files_says_what_does_not_go_together() -> None:
     files = write_sites()
-    assert "a.csv is none" in fails("fit", "north.toml", "a.csv", "-k", 2, "--out", "out")
+    assert "a.csv is not" in fails("fit", "north.toml", "a.csv", "-k", 2, "--out", "out")
     assert "what each site file says" in fails(
         "fit", *files, "-k", 2, "--out", "out", "--min-cluster-size", 3
     )

@@ -156,7 +156,7 @@ def test_a_choice_of_k_up_to_twelve_with_preparation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("missing", ["mean", "median"])
 def test_a_profile_of_prepared_rows_with_texts_is_within_the_policy(missing, tmp_path, monkeypatch):
     """It asks about the rows as they are, as well, and where a round costs much, at once."""
-    monkeypatch.setattr(RemoteEngine, "looks", True)
+    monkeypatch.setattr(RemoteEngine, "asks_early", True)
     how = {"scale": "robust", "missing": missing, "pca": 2}
     asked = {"n_clusters": 3, "prepare": how, "profile": True}
     assert carried_out("fit", asked, tmp_path, None)["out"]

@@ -275,7 +275,9 @@ def test_a_role_that_changes_is_refused_in_one_line(tmp_path, role, how) -> None
         Grouping(Groups(5), file, after[1]).grouped(after[0])
     assert "\n" not in str(error.value)
     assert file.read_bytes() == content
-    with pytest.raises(InputError, match="an earlier generation, and a second grouping would tell"):
+    with pytest.raises(
+        InputError, match="an earlier generation, and a second grouping would reveal"
+    ):
         Grouping(Groups(5, generation=2), file, after[1]).grouped(after[0])
 
 

@@ -545,7 +545,9 @@ def test_rules_that_change_are_refused_in_one_line(tmp_path, groups, line) -> No
     Grouping(groups, file, SICK).grouped(data)
     with pytest.raises(InputError, match="the rows were grouped with"):
         Grouping(Groups(groups.p), file, SICK).grouped(data)
-    with pytest.raises(InputError, match="an earlier generation, and a second grouping would tell"):
+    with pytest.raises(
+        InputError, match="an earlier generation, and a second grouping would reveal"
+    ):
         Grouping(Groups(groups.p, generation=2), file, SICK).grouped(data)
 
 
