@@ -29,9 +29,9 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_084,
-    "lines of the application": 20_631,
+    "lines of the application": 20_622,
     "modules": 224,
-    "functions": 4305,
+    "functions": 4307,
     "modules that a fit loads": 72,
     "constants": 248,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 38_660,
     "pages": 28,
-    "lines of tests": 63_687,
+    "lines of tests": 63_699,
     "lines of tests of refusals and pairs": 2_692,
 }
 

@@ -186,7 +186,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         parts["stability"] = getattr(self, "stability_", None)
         history = {name: plain(each.plain()) for name, each in parts.items() if each is not None}
         run = models.Run(model=self._model.plain(), history=history)
-        with suppress(NotInstalledError):  # no plot without matplotlib
+        with suppress(NotInstalledError):  # no cards without the application
             return str(of_application("report.page", "cards")(run))
         return ""
 

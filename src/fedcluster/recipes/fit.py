@@ -125,7 +125,7 @@ class Sampled:
 
 def keeps_sums(algorithm: Algorithm) -> bool:
     """Return whether a site that is not asked can be replaced by its last sums."""
-    # for the whole round, as its two kinds of sums cannot be added
+    # its sums are about the means of a round, and those of two rounds cannot be added
     about_means = is_step(algorithm, "GaussianMixture")
     return algorithm.client_additive and algorithm.server_additive and not about_means
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
-from fedcluster.errors import InputError, SiteError
+from fedcluster.errors import InputError
 from fedcluster.texts import command_line, counted, some_of
 from fedcluster_app.coordinator.certificates import accepted_keys
 from fedcluster_app.coordinator.folder import Federation
@@ -22,6 +23,7 @@ from fedcluster_app.trust.findings import (
     WRONG,
     Finding,
     disk,
+    looked_at,
     modes,
     reached,
     versions,
@@ -46,17 +48,14 @@ def examined(folder: Path, transports: Sequence[str] = ()) -> Iterator[Finding]:
     except InputError as error:
         yield Finding("folder", WRONG, str(error))
         return
-    n = len(federation.sites)
-    yield Finding("folder", GOOD, f"{n} site{'s' * (n > 1)}, at {federation.address}")
+    n = counted(len(federation.sites), "site")
+    yield Finding("folder", GOOD, f"{n}, at {federation.address}")
     parts = {"certificate": _certificate, "keys": _keys, "operators": _operators, "log": _log}
     for what, examine in {**parts, "runs": _runs}.items():
-        try:
-            state, said = examine(federation)
-        except InputError as error:
-            state, said = WRONG, str(error)
-        yield Finding(what, state, said)
+        yield looked_at(what, partial(examine, federation))
     yield _program(federation)
-    yield from _sites(federation)
+    if (coordinator := Coordinator.at(federation.folder)).answers():
+        yield looked_at("sites", partial(_sites, coordinator))
     yield modes(federation.folder)
     yield disk(federation.folder)
 
@@ -104,19 +103,11 @@ def _program(federation: Federation) -> Finding:
     return Finding("coordinator", DOUBTFUL, f"is not seen to run here: {start}")
 
 
-def _sites(federation: Federation) -> Iterator[Finding]:
-    """Yield which sites are not connected, if the coordinator runs."""
-    coordinator = Coordinator.at(federation.folder)
-    if not coordinator.answers():
-        return
-    try:
-        sites = coordinator.get("/sites")["sites"]
-    except (InputError, SiteError) as error:
-        yield Finding("sites", WRONG, str(error))
-        return
+def _sites(coordinator: Coordinator) -> tuple[str, str]:
+    """Return which sites are not connected."""
+    sites = coordinator.get("/sites")["sites"]
     away = [name for name, site in sites.items() if not site["connected"]]
-    said = f"not connected: {some_of(away)}" if away else "all are connected"
-    yield Finding("sites", DOUBTFUL if away else GOOD, said)
+    return (DOUBTFUL, f"not connected: {some_of(away)}") if away else (GOOD, "all are connected")
 
 
 def _runs(federation: Federation) -> tuple[str, str]:

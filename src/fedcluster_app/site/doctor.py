@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from fedcluster_app.trust.findings import (
     WRONG,
     Finding,
     disk,
+    looked_at,
     modes,
     reached,
     versions,
@@ -56,14 +58,16 @@ def examined(
         return
     yield Finding("site file", GOOD, f"site {site.name}")
     folder = path.absolute().parent
-    yield _rows(site)
-    yield from _groups(site)
-    yield _names(site)
+    yield looked_at("rows", partial(_rows, site))
+    if site.is_grouped:
+        yield looked_at("groups", partial(_groups, site))
+    yield looked_at("names", partial(_names, site))
     flare = folder / "flare" / "startup" / "rootCA.pem"  # who vouches for a server of FLARE
     authority = flare if flare.exists() else membership.authority(folder)
     yield reached(Address.read(membership.coordinator), authority)
     yield from _own_key(told or {})
-    yield from _start(path, check_start)
+    if check_start is not None:
+        yield looked_at("start", partial(_start, path, check_start))
     yield modes(folder)
     yield disk(folder)
     warm = compiled_mark().exists()
@@ -87,57 +91,41 @@ def _own_key(told: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("its version", GOOD if same else DOUBTFUL, said)
 
 
-def _start(path: Path, check_start: Callable[[Path], None] | None) -> Iterator[Finding]:
-    """Yield what a start would refuse of what is in the site's folder, if that is known."""
-    if check_start is None:
-        return
-    try:
-        check_start(path)
-    except InputError as error:
-        yield Finding("start", WRONG, str(error))
-        return
-    yield Finding("start", GOOD, "keys, log and state are in order")
+def _start(path: Path, check_start: Callable[[Path], None]) -> tuple[str, str]:
+    """Return whether a start accepts what is in the site's folder."""
+    check_start(path)
+    return GOOD, "keys, log and state are in order"
 
 
-def _rows(site: SiteFile) -> Finding:
+def _rows(site: SiteFile) -> tuple[str, str]:
     """Return whether the rows can be read, how many there are, and whether any is answered for."""
-    try:
-        summary = site.summary()
-        n, least = summary.n_rows, site.groups.min_rows if site.protection != "limits" else 1
-        told = f"{n:,} rows, {len(summary.columns)} columns"
-        if n < least:
-            return Finding("rows", WRONG, f"{told}; with fewer than {least} nothing is sent")
-        if not site.is_grouped or site.has_means:
-            return Finding("rows", GOOD, told)
-        data, _ = site.grouping.examined(site.rows(raw=True))
-    except InputError as error:
-        return Finding("rows", WRONG, str(error))
-    told, there = f"{told}; {data.n_rows:,.0f} rows in groups", data.n_rows >= least
-    if not there:
-        return Finding("rows", WRONG, f"{told}, and nothing is sent until {least} are")
-    return Finding("rows", GOOD if 2 * data.n_rows >= n else DOUBTFUL, told)
+    summary = site.summary()
+    n, least = summary.n_rows, site.groups.min_rows if site.protection != "limits" else 1
+    said = f"{n:,} rows, {len(summary.columns)} columns"
+    if n < least:
+        return WRONG, f"{said}; with fewer than {least} nothing is sent"
+    if not site.is_grouped or site.has_means:
+        return GOOD, said
+    data, _ = site.grouping.examined(site.rows(raw=True))
+    said = f"{said}; {data.n_rows:,.0f} rows in groups"
+    if data.n_rows < least:
+        return WRONG, f"{said}, and nothing is sent until {least} are"
+    return GOOD if 2 * data.n_rows >= n else DOUBTFUL, said
 
 
-def _groups(site: SiteFile) -> Iterator[Finding]:
-    """Yield whether the groups are those of which the log tells, if rows are grouped."""
-    if not site.is_grouped:
-        return
-    try:
-        site.check_groups()
-    except InputError as error:
-        yield Finding("groups", WRONG, str(error))
-        return
+def _groups(site: SiteFile) -> tuple[str, str]:
+    """Return whether the groups are those that the log mentions."""
+    site.check_groups()
     kept = site.groups_file.exists() or site.has_means
-    yield Finding("groups", GOOD, "those that were made last" if kept else "none was made yet")
+    return GOOD, "those that were made last" if kept else "none was made yet"
 
 
-def _names(site: SiteFile) -> Finding:
+def _names(site: SiteFile) -> tuple[str, str]:
     """Return whether somebody at the site has seen the names of columns that leave."""
-    try:
-        known, now = site.for_network().told_names(), site.told_names()
-    except InputError as error:
-        return Finding("names", WRONG, str(error))
+    known, now = site.for_network().told_names(), site.told_names()
     if new := [name for name in now if name not in known]:
-        said = f"columns {', '.join(new)} are not used: fedcluster check lets their names leave"
-        return Finding("names", DOUBTFUL, said)
-    return Finding("names", GOOD, f"the names of {len(known)} columns may leave")
+        return (
+            DOUBTFUL,
+            f"columns {', '.join(new)} are not used: fedcluster check lets their names leave",
+        )
+    return GOOD, f"the names of {len(known)} columns may leave"

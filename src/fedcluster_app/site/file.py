@@ -55,6 +55,7 @@ from fedcluster.privacy.disclosure import Disclosure, PersonCounter
 from fedcluster.privacy.groups import SUFFIX, others_of
 from fedcluster.privacy.limits import Dominance, MinClusterSize, MinRows
 from fedcluster.privacy.partition import OtherSettingsError, Partition
+from fedcluster.texts import command_line
 from fedcluster_app.records import (
     FACTOR,
     Codes,
@@ -262,7 +263,9 @@ class SiteFile:
         weight, group, label = self.weight_column, self.group_column, self.label_column
         others = {weight, group, label, self.id_column}
         confirmed = names if self.confirmed is None else self.confirmed
-        seen = f": run fedcluster check {self.path.name}, which shows the names that may leave"
+        seen = (
+            f": run {command_line('check', self.path.name)}, which shows the names that may leave"
+        )
         has_columns(f"site {self.name!r}", names, confirmed, seen)
         own = self.columns or [name for name in confirmed if name not in others]
         for name in columns or ():
@@ -337,7 +340,8 @@ class SiteFile:
         if self.columns is not None:
             return self
         if not self.columns_file.exists():
-            check = f"run fedcluster check {self.path.name}, which shows them and lets them leave, "
+            how = command_line("check", self.path.name)
+            check = f"run {how}, which shows them and lets them leave, "
             raise InputError(
                 f"{self.path}: nobody at this site has confirmed which names of columns may "
                 f"leave: {f'{check}or ' if self.federation else ''}write columns = [...] there"

@@ -491,6 +491,14 @@ def site_state(site: SiteFile, membership: Membership) -> SiteState:
         If it is missing although it must have existed (the site has a key for secure sums, or its
         log has answers).
     """
+    state = _kept_state(site, membership)
+    state.create()
+    state.check()
+    return state
+
+
+def _kept_state(site: SiteFile, membership: Membership) -> SiteState:
+    """Return the state of a site, which may be missing before the first answer only."""
     folder, log = site.state_folder, site_log(site, membership).path
     state = SiteState(folder / STATE_FILE)
     if not state.is_there:
@@ -503,8 +511,6 @@ def site_state(site: SiteFile, membership: Membership) -> SiteState:
                 f"{state.missing}, since answers have left, as {log.name} shows; or move that log "
                 "and its files to an archive, and begin anew"
             )
-        state.create()
-    state.check()
     return state
 
 
@@ -518,13 +524,13 @@ def check_kept(site: SiteFile, membership: Membership) -> None:
     InputError
         If the log was changed, or the state, the groups or a key is damaged or was lost.
     """
-    log = site_log(site, membership)
-    if log.path.exists():
-        verify(log.path)
-    if log.path.with_suffix(".head").exists() or (site.state_folder / STATE_FILE).exists():
-        auditor = site_auditor(site, membership, _columns(site), str)
-        _check_protection(site, auditor)
-        site_state(site, membership)
+    log = site_log(site, membership).path
+    if log.exists():
+        verify(log)  # before it is opened, which would set half a line aside
+    if log.exists() or log.with_suffix(".head").exists():
+        _check_protection(site, site_auditor(site, membership, _columns(site), str))
+    if (state := _kept_state(site, membership)).is_there:
+        state.check()
     site_secure(site, membership)
 
 

@@ -458,7 +458,7 @@ class _Labeller:
         """Return the function that writes the labels, after reading the rows."""
         with ExitStack() as stack:
             came = stack.enter_context(models.next())
-            if came is None:  # the process of an earlier version has sent it already
+            if came is None:  # an earlier process has written its labels
                 return models.outcome
             arguments = {"content": came["model"], "results": models.results}
             keep = _Holder(self._site)(_Call(came["rows"], (), False, "keep", arguments))

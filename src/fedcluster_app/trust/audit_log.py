@@ -307,7 +307,7 @@ def verify(path: Path, known: str = "") -> tuple[Head, int | None]:
     """
     end, known_line = Head(), None
     with ExitStack() as stack:
-        with suppress(PermissionError, FileNotFoundError):  # a read-only copy cannot be repaired
+        with suppress(PermissionError, FileNotFoundError):  # a copy may have no lock
             lock(stack.enter_context(path.with_suffix(".lock").open("rb")), shared=True)
         for each in (*parts_of(path), path):
             content = _content(each)

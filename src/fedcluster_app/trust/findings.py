@@ -8,12 +8,12 @@ import socket
 import ssl
 import stat
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from fedcluster.errors import reason
+from fedcluster.errors import InputError, SiteError, reason
 from fedcluster_app.trust.identity import Address
 
 GOOD, DOUBTFUL, WRONG = "good", "doubtful", "wrong"
@@ -37,6 +37,15 @@ class Finding:
     what: str
     state: str
     said: str
+
+
+def looked_at(what: str, examine: Callable[[], tuple[str, str]]) -> Finding:
+    """Return the state and the text of an examination; what it refuses is wrong."""
+    try:
+        state, said = examine()
+    except (InputError, SiteError) as error:
+        state, said = WRONG, str(error)
+    return Finding(what, state, said)
 
 
 def disk(folder: Path) -> Finding:

@@ -283,8 +283,7 @@ def check_signature(path: Path, permit: Permit, role: str, key: Ed25519PublicKey
     except (LookupError, TypeError, ValueError, InvalidSignature) as error:
         raise InputError(
             f"{path}: permit {permit.id!r} is not {role} with the key that is known here: it was "
-            "changed "
-            "afterwards, or signed with another key"
+            "changed afterwards, or signed with another key"
         ) from error
 
 
@@ -496,7 +495,7 @@ def _within(how: Any) -> list[dict[str, Any]]:
     WireError
         If they are not understood.
     """
-    if not isinstance(how, dict):  # missing, or written by an earlier version
+    if not isinstance(how, dict):  # none, or the number of an earlier task with the same
         return []
     parts = how.get("crossed", [how])
     try:

@@ -335,3 +335,15 @@ def test_the_doctor_finds_what_a_start_refuses(used: Path, tmp_path: Path) -> No
         told = name == "logs/audit.jsonl" or not said or said in wrong.values()
         assert told, (name, damage, said, wrong)
     assert refused >= 12
+
+
+@pytest.mark.usefixtures("short_searches")
+def test_the_doctor_begins_no_log_in_place_of_one_that_was_archived(used: Path) -> None:
+    for path in (used / "logs").glob("audit.*"):
+        path.unlink()
+    before = {each: each.stat().st_mtime_ns for each in used.rglob("*")}
+    found = {
+        each.what: each for each in doctor.examined(used / "site.toml", check_start=check_start)
+    }
+    assert {each: each.stat().st_mtime_ns for each in used.rglob("*")} == before
+    assert found["start"].state == "good"

@@ -114,7 +114,7 @@ def certify(private: Path) -> None:
     """
     public, secret = issue([HERE], ())
     for name, content in (public | secret).items():
-        if name != "certificates/ca.key":  # the private key of the authority is not copied
+        if name != "certificates/ca.key":  # nothing else is signed by this authority
             (private / Path(name).name).write_bytes(content)
 
 
