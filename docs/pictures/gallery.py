@@ -1,4 +1,4 @@
-"""Make the pictures of the gallery in docs/report.md: run its code, and photograph a report.
+"""Make the pictures of docs/report.md: run the code of its gallery, and photograph a report.
 
     python docs/pictures/gallery.py [FOLDER]
 
@@ -23,8 +23,8 @@ import matplotlib
 from matplotlib import pyplot
 
 HERE = Path(__file__).parent
-PAGE = (HERE.parent / "report.md").read_text("utf-8").partition("\n## Gallery\n")[2]
-PIECES = re.compile(r"^```python\n(.*?)^```|\(pictures/([a-z]+-[a-z]+\.\w+)\)", re.M | re.S)
+PAGE = (HERE.parent / "report.md").read_text("utf-8")
+PIECES = re.compile(r"^```python\n(?!>>>)(.*?)^```|\(pictures/([a-z]+-[a-z]+\.\w+)\)", re.M | re.S)
 CLINICS = [f"clinics/{name}.csv" for name in ("north", "south", "west")]
 ALL_DRAWN = (
     "document.querySelectorAll('section').forEach(s => s.style.contentVisibility = 'visible')"

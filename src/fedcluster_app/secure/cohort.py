@@ -2,6 +2,14 @@
 
 Two totals reveal their difference. So a site keeps a permanent record of the cohorts in whose
 totals it took part: `earlier_cohorts` and `add_cohort`.
+
+Two sites are alike if they are in the same cohorts whose totals the coordinator has, in any order
+and interleaving. Every combination of totals counts alike sites equally, so the finest that can be
+solved for are totals of classes of alike sites. Each site of a total saw all cohorts in which any
+of its sites had answered before, signed with the very key that its mask is made of, and answers
+only if it has not answered elsewhere since. So at least `min_sites` of them were alike at this
+moment, and no later cohort separates them. If c of the sites collude with the coordinator and sign
+another past, at least ``min_sites - c`` honest ones remain.
 """
 
 from __future__ import annotations

@@ -320,13 +320,13 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
     ),
     "what Lloyd sends": (
         "design.md",
-        "| `Lloyd` | yes | yes | k (d + 2) numbers a round |",
+        "| `Lloyd`, `SphericalKMeans`, `RelativeLloyd`, `FFCM` | k (d + 2) numbers a round |",
         lambda kind: sent([e for e in with_step(kind, "Lloyd") if set(e[0]) == {"Lloyd"}]),
         K * (D + 2),
     ),
     "what an inertia sends": (
         "design.md",
-        "| `Inertia`, `PresentInertia`, `FuzzyObjective` | yes | yes | 2 numbers |",
+        "| `Inertia`, `PresentInertia`, `FuzzyObjective`, `MergedMixture`, `SiteARI` | 2 numbers |",
         lambda kind: sent([e for e in with_step(kind, "Inertia") if set(e[0]) == {"Inertia"}]),
         2,
     ),
