@@ -412,7 +412,7 @@ CLAIMS: dict[str, tuple[str, str, Callable[[str], float], float]] = {
         1,
     ),
     "rounds that ask a sample": (
-        "design.md",
+        "how-it-works.md",
         "at most 36 rounds",
         lambda kind: sum(len(e[2]) < N_SITES for e in asked(kind, "fit", participation=0.2)),
         36,
