@@ -24,9 +24,10 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from federations import federation, read_json
 from flares import flare
+from ports import free_port
 
 from fedcluster_app.transports.flower import coordinator
-from fedcluster_app.transports.flower._programs import end, environment, free_port, is_healthy
+from fedcluster_app.transports.flower._programs import end, environment, is_healthy
 
 ROUNDS = 4
 EMPTY = """

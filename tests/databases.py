@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import time
@@ -14,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from ports import free_port
 
 PASSWORD = "s3cr3t:/@%w rd"
 """With all that a URL gives a meaning to."""
@@ -93,7 +94,7 @@ def running() -> Iterator[Server]:
     folder = Path(tempfile.mkdtemp(prefix="fedcluster-postgres-", dir="/tmp"))
     found = programs()
     assert found
-    server = Server(found, folder, _free_port())
+    server = Server(found, folder, free_port())
     try:
         (folder / "password").write_text(PASSWORD)
         if user := _unprivileged().get("user"):
@@ -123,9 +124,3 @@ def _unprivileged() -> dict[str, Any]:
     names = {user.pw_name for user in pwd.getpwall()}
     user = pwd.getpwnam("postgres" if "postgres" in names else "nobody")
     return {"user": user.pw_name, "group": user.pw_gid, "extra_groups": []}
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])

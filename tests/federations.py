@@ -1,4 +1,4 @@
-"""A real federation on this machine: Flower's SuperLink and SuperNodes, each its own process."""
+"""A real federation on this machine: Flower's SuperLink and sites, each its own process."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from introductions import disclosed_columns
+from ports import free_port
 
 from fedcluster.core import Column, Data, Result
 from fedcluster.engines import LocalEngine, wire
@@ -29,7 +30,6 @@ from fedcluster.rounds import run_plan, with_preprocessing
 from fedcluster_app.coordinator.folder import create
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.worker import ReceivedModels
-from fedcluster_app.transports.flower._programs import free_port
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState, state_folder
 
 COMMAND = [sys.executable, "-c", "from fedcluster_app.cli import app; app()"]
@@ -203,11 +203,6 @@ class RunningFederation:
     def kill(self, command: Command) -> None:
         """A command without asking; what it has started notices."""
         command.kill()
-
-    def end_supernode(self, name: str) -> None:
-        """Flower's program at a site, and not ours."""
-        [supernode] = self.children(self.sites[name], "_launcher.py")
-        os.kill(supernode, signal.SIGTERM)
 
     def children(self, command: Command, what: str) -> list[int]:
         """The processes that a command has started with this word among their arguments."""

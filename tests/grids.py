@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
 
-from flwr.app import Context, Error, Message, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import Error, Message
 from flwr.serverapp import Grid
 from flwr.supercore.task_identity import TaskIdentity
 from peer import KNOWN as KNOWN
@@ -16,7 +15,7 @@ from peer import STEPS as STEPS
 
 from fedcluster.engines.client import Client
 from fedcluster_app.transports import flower
-from fedcluster_app.transports.flower._transport import client_app
+from fedcluster_app.transports.flower._transport import replied
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
 
@@ -34,11 +33,11 @@ class ProcessGrid(Grid):
 
     Parameters
     ----------
-    apps : mapping of int to ClientApp
-        The app behind each node.
+    apps : mapping of int to callable
+        What answers a message to each node.
     """
 
-    def __init__(self, apps: Mapping[int, ClientApp]) -> None:
+    def __init__(self, apps: Mapping[int, Callable[[Message], Message]]) -> None:
         self.apps = dict(apps)
         self.away: set[int] = set()  # nodes that are not connected
         self.dead: set[int] = set()  # nodes that never answer, though they seem to be there
@@ -83,7 +82,7 @@ class ProcessGrid(Grid):
             if self.broken.get(node):
                 self.broken[node] -= 1
                 return Message(Error(8, "value 4711 of row 3"), reply_to=message)
-            return self.apps[node](message, Context(1, node, {}, RecordDict(), {}))
+            return self.apps[node](message)
 
     def send_and_receive(self, messages, *, timeout=None):
         raise NotImplementedError
@@ -92,12 +91,8 @@ class ProcessGrid(Grid):
 def process_grid(responders: Iterable[Responder]) -> tuple[ProcessGrid, dict[int, str]]:
     """A grid of responders, and the names behind its nodes."""
     given = sorted(responders, key=lambda responder: responder.name, reverse=True)
-    apps = {node: client_app(partial(_same, r)) for node, r in enumerate(given, start=2)}
+    apps = {node: partial(replied, responder=r) for node, r in enumerate(given, start=2)}
     return ProcessGrid(apps), {n: r.name for n, r in enumerate(given, start=2)}
-
-
-def _same(responder: Responder, _context: object) -> Responder:
-    return responder
 
 
 def flower_engine(clients: Iterable[Client], **how) -> RemoteEngine:

@@ -37,7 +37,7 @@ class Programs:
 
 FLOWER = Programs(
     {"coordinator": "", "superlink": "_launcher.py", "run": "_app"},
-    {"site": "", "supernode": "_launcher.py", "worker": "serve()"},
+    {"site": "", "worker": "serve()"},
     frozenset({"coordinator", "superlink", "site"}),
 )
 FLARE = Programs(

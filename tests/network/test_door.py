@@ -31,7 +31,7 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.protobuf.client import ProtobufRequestContext
 from flwr.superlink.main import create_app as create_superlink
-from flwr.supernode.main import create_app as create_supernode
+from ports import free_port
 from strangers import listening, stranger
 
 from fedcluster.errors import InputError
@@ -97,11 +97,8 @@ def running(folder: Path) -> Iterator[RunningFederation]:
 
 
 def ports(running: RunningFederation) -> dict[int, Any]:
-    """The ports of the federation, and the app of Flower behind each; not that for operators."""
-    places = [where for _, where in listening(running.pids())]
-    found = {int(where.rpartition(":")[2]): create_supernode() for where in places}
-    del found[port_for_operators(running)]
-    return found | {running.federation.port: create_superlink()}
+    """The port of the federation, and the app of Flower behind it; not that for operators."""
+    return {running.federation.port: create_superlink()}
 
 
 def port_for_operators(running: RunningFederation) -> int:
@@ -135,12 +132,12 @@ def routes(app: Any) -> list[str]:
 
 
 def test_the_ports_of_a_federation_are_known(running: RunningFederation) -> None:
-    """Two of the coordinator, one as its address says; one of each site, on this machine only."""
+    """Two of the coordinator, one as its address says; none of a site."""
     found = listening(running.pids())
     assert {kind for kind, _ in found} == {"tcp"}
     assert ("tcp", f"here:{running.federation.port}") in found
     assert ("tcp", f"here:{port_for_operators(running)}") in found
-    assert len(found) == 2 + len(ROWS)
+    assert len(found) == 2
     assert all(where.startswith("here:") for _, where in found)
 
 
@@ -208,7 +205,7 @@ def test_no_process_shows_a_secret(running: RunningFederation) -> None:
     pids = running.pids()
     secrets = [path.read_text() for path in running.folder.rglob("secret")]
     secrets += [(running.folder / "operator.token").read_text().strip()]
-    assert len(secrets) == 1 + len(ROWS)
+    assert len(secrets) == 1
     found = stranger(pids=pids)
     assert found["inside"] == []
     shown = "\n".join(found["cmdlines"])
@@ -224,7 +221,7 @@ def carried_out(carrier: coordinator.FlowerCarrier) -> None:
 
 def test_not_even_the_coordinator_runs_the_code_of_an_app(folder: Path) -> None:
     """Who knows the secret can start a run, but what it does stands in the federation's folder."""
-    own = create(folder / "own", ["a"], f"127.0.0.1:{programs.free_port()}", insecure=True)
+    own = create(folder / "own", ["a"], f"127.0.0.1:{free_port()}", insecure=True)
     request = StartRunRequest.FromString(evil(folder / "mark"))
     with coordinator.serve(own) as carrier:
         assert list(own.folder.rglob("secret")) == []

@@ -12,7 +12,7 @@ import pytest
 from federations import RunningFederation, federation, in_one_process, read_json
 
 from fedcluster.jobs import fit_of
-from fedcluster_app.transports.flower.supernode import TAKEN_BACK
+from fedcluster_app.transports.flower.node import TAKEN_BACK
 
 pytestmark = [
     pytest.mark.long,

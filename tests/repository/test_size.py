@@ -29,18 +29,18 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_084,
-    "lines of the application": 20_622,
+    "lines of the application": 20_721,
     "modules": 224,
-    "functions": 4307,
+    "functions": 4313,
     "modules that a fit loads": 72,
     "constants": 248,
     "commands": 44,
     "options": 228,
     "options of fit": 25,
     "refused combinations": 49,
-    "words of the pages": 35_999,
+    "words of the pages": 35_979,
     "pages": 28,
-    "lines of tests": 63_707,
+    "lines of tests": 63_784,
     "lines of tests of refusals and pairs": 2_692,
 }
 

@@ -57,15 +57,14 @@ def start(
 ) -> None:
     """Take part in a federation, until interrupted.
 
-    Connects to the coordinator; opens no port to the network. Runs Flower's SuperNode, whose
-    output goes to state/flower/supernode.log. Numerical kernels that were never compiled on this
+    Connects to the coordinator; opens no port. Numerical kernels that were never compiled on this
     machine are compiled before, so that the first answer is not late.
     """
     needs("flwr", "flower")
     from fedcluster.engines.warming import ensure_warmed
     from fedcluster_app.site.file import SiteFile
     from fedcluster_app.site.membership import Membership, site_models
-    from fedcluster_app.transports.flower.supernode import take_part
+    from fedcluster_app.transports.flower.node import take_part
 
     path = site_file.absolute().parent / "logs" / "site.jsonl"
     site = SiteFile.load(site_file)
@@ -125,7 +124,7 @@ def _coordinator_reply(site_file: Path) -> dict[str, str]:
     """Return what a coordinator over Flower tells the owner of the site's key."""
     if find_spec("flwr") is None:
         return {}
-    from fedcluster_app.transports.flower.supernode import told_by_coordinator
+    from fedcluster_app.transports.flower.node import told_by_coordinator
 
     return told_by_coordinator(site_file)
 

@@ -460,7 +460,7 @@ def site_responder(
     state, models = site_state(site, membership), site_models(site, membership)
     worker = SiteWorker(site, Versions(state, changed), models, say)
     secure = site_secure(site, membership)
-    worker.start()
+    worker.finish_labels()
     responder = Responder(
         worker.client(columns),
         columns=columns,

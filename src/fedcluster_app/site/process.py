@@ -5,9 +5,10 @@
     worker(asked)         -- asked ---------> answer = work(asked)   reads rows, as long as it takes
                           <-- result -------- answer()               under the limit of time
 
-The child persists between questions, so that rows are read and kernels are loaded only once. If it
-was ended, it is restarted with the next question. It ends with its parent; a lasting one outlives
-it by a present call, and the program for which the parent works by at most `LAST` seconds.
+The child starts with the first question and persists, so that rows are read and kernels are loaded
+only once; an hour without a question ends it. If it was ended, the next question restarts it. It
+ends with its parent; a lasting one outlives it by a present call, and the program for which the
+parent works by at most `LAST` seconds.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, Pipe
-from threading import Lock
+from threading import Lock, Timer
 from typing import Any, Generic, TypeVar
 
 from fedcluster.errors import EndedError
@@ -94,6 +95,9 @@ class Worker(Generic[Asked, Result]):
     patience = 10
     """Largest ratio of a question's elapsed time to its processor time, to allow for waiting."""
 
+    idle = 3600.0
+    """Seconds without a call after which the process is ended, to give its memory back."""
+
     def __init__(
         self,
         make: Callable[[], Callable[[Asked], Callable[[], Result]]],
@@ -105,9 +109,10 @@ class Worker(Generic[Asked, Result]):
         self._turn, self._why = Lock(), ""
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: Connection | None = None
+        self._rest = Timer(0, self.end)
 
-    def start(self) -> None:
-        """Start the process if there is none, so that it is ready for the first call."""
+    def _start(self) -> None:
+        """Start the process if there is none."""
         if self._process is not None and self._process.poll() is None:
             return
         self._pipe, theirs = Pipe()
@@ -129,8 +134,9 @@ class Worker(Generic[Asked, Result]):
 
     def __call__(self, request: Asked) -> Result:
         """Return the result of the function."""
+        self._rest.cancel()
         with self._turn:
-            self.start()
+            self._start()
             assert self._pipe is not None
             try:
                 self._pipe.send(request)
@@ -139,9 +145,17 @@ class Worker(Generic[Asked, Result]):
                 result, error = self._pipe.recv()
             except (EOFError, OSError):
                 raise EndedError(self._reason()) from None
+            finally:
+                self._rest = Timer(self.idle, self._end_idle)
+                self._rest.daemon = True
+                self._rest.start()
         if error is not None:
             raise error
         return result  # type: ignore[no-any-return]
+
+    def _end_idle(self) -> None:
+        with self._turn:  # a call that has come meanwhile is finished
+            self.end("the site was not asked for a long time")
 
     def end(self, why: str = "the site ends") -> None:
         """End the process at once, from any thread; an active call raises an error with the reason.

@@ -344,11 +344,9 @@ class SiteWorker:
         self._say, self._run, self._said_in = say, "", ""
         self.end = self._worker.end
 
-    def start(self) -> None:
-        """Start the process, and finish labels that an earlier process of the site began."""
-        waiting = self._models.are_waiting
-        self._worker.start()
-        if waiting:
+    def finish_labels(self) -> None:
+        """Finish labels that an earlier process of the site began."""
+        if self._models.are_waiting:
             self._labelling.go_on()
 
     def begin(self, run: str) -> None:

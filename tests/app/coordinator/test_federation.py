@@ -9,13 +9,11 @@ import re
 import socket
 import ssl
 import stat
-import subprocess
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -33,6 +31,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_public_key,
 )
 from grids import KNOWN, process_grid
+from ports import free_port
 from typed import invoke
 from typer.testing import CliRunner
 
@@ -56,10 +55,9 @@ from fedcluster_app.site.worker import keep_results
 from fedcluster_app.transports.flower import _app as apps
 from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower import coordinator, flower_engine
-from fedcluster_app.transports.flower import supernode as member
 from fedcluster_app.transports.flower._launcher import SECRET, FleetOnly
-from fedcluster_app.transports.flower._programs import Access, ManagedProcess, free_port, is_healthy
-from fedcluster_app.transports.flower._transport import client_app, discover_nodes
+from fedcluster_app.transports.flower._programs import SuperLink, is_healthy
+from fedcluster_app.transports.flower._transport import discover_nodes
 from fedcluster_app.trust.audit_log import read_log
 from fedcluster_app.wire.exchange import RetryingTransport
 from fedcluster_app.wire.remote import RemoteEngine
@@ -541,64 +539,6 @@ def test_a_site_that_says_its_name_too_late_is_asked_anew(folder: Path, monkeypa
     assert asked == [0, 1]
 
 
-def supernode(said: str) -> SimpleNamespace:
-    """A SuperNode that has said something, and has ended unless that was that it is connected."""
-    return SimpleNamespace(printed=lambda: said, runs=False, log="supernode.log")
-
-
-@pytest.mark.parametrize("before", [True, False])
-def test_only_a_site_that_was_connected_once_waits_to_be_let_in(before, tmp_path, monkeypatch):
-    """Flower says the same of a key that is unknown and of one that was killed just now."""
-    said = iter(["[code: 2004] Failed to activate", "[code: 2004]", "SuperNode ID: 4"])
-    monkeypatch.setattr(ManagedProcess, "running", lambda *how: nullcontext(supernode(next(said))))
-    monkeypatch.setattr(time, "sleep", lambda seconds: None)
-    heard: list[str] = []
-    membership = Membership("cluster.example.org:8443")
-    if not before:
-        with (
-            pytest.raises(InputError, match="the coordinator does not know this site's key"),
-            member.connected(membership, [], tmp_path, heard.append),
-        ):
-            pass
-        assert not (tmp_path / "flower/connected").exists()
-        return
-    (tmp_path / "flower").mkdir()
-    (tmp_path / "flower/connected").touch()
-    with member.connected(membership, [], tmp_path, heard.append) as connected:
-        assert connected.printed() == "SuperNode ID: 4"
-    assert heard == ["the site's earlier program still counts as connected; waiting"]
-    monkeypatch.setattr(member, "FORGOTTEN", -1.0)
-    said = iter(["[code: 2004]"])
-    with (
-        pytest.raises(InputError, match="another program with this site's key is connected, or"),
-        member.connected(membership, [], tmp_path, heard.append),
-    ):
-        pass
-
-
-def test_a_supernode_that_lost_its_connection_does_not_live_on() -> None:
-    """Flower's function returns, and leaves a thread that serves nobody."""
-    code = (
-        "import os, sys, threading, time\n"
-        "import flwr.supernode.cli as cli\n"
-        "from fedcluster_app.transports.flower import _launcher as launcher\n"
-        "cli.flower_supernode = lambda: threading.Thread(target=time.sleep, args=[600]).start()\n"
-        "sys.argv = ['launcher', str(os.getppid()), 'supernode']\n"
-        "launcher.main()\n"
-    )
-    assert subprocess.run([sys.executable, "-c", code], timeout=120, check=False).returncode == 1
-
-
-def test_a_clock_that_is_wrong_is_named(tmp_path, monkeypatch):
-    said = "SuperNode terminated gracefully.\nINFO:     Shutting down"
-    monkeypatch.setattr(ManagedProcess, "running", lambda *how: nullcontext(supernode(said)))
-    with (
-        pytest.raises(InputError, match="refuses this site's signature; set the clocks of both"),
-        member.connected(Membership("cluster.example.org:8443"), [], tmp_path, lambda said: None),
-    ):
-        pass
-
-
 def test_a_program_ends_with_its_reason_and_not_with_its_farewell(tmp_path):
     log = tmp_path / "log"
     log.write_text(
@@ -606,27 +546,7 @@ def test_a_program_ends_with_its_reason_and_not_with_its_farewell(tmp_path):
         "INFO:     Waiting for application shutdown.\nINFO:     Finished server process [7]\n"
     )
     nothing: Any = None
-    assert ManagedProcess("superlink", nothing, log).complaint() == "The disk is full."
-
-
-@pytest.fixture
-def refusing(request: pytest.FixtureRequest) -> Iterator[int]:
-    """The port of a server that answers everything with one status."""
-
-    class Refuses(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["Content-Length"]))
-            self.send_response(request.param)
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-
-        def log_message(self, *what: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Refuses) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server.server_port
-        server.shutdown()
+    assert SuperLink(nothing, log).complaint() == "The disk is full."
 
 
 def test_the_log_of_a_program_that_never_ends_stays_small(tmp_path: Path, monkeypatch) -> None:
@@ -635,7 +555,7 @@ def test_the_log_of_a_program_that_never_ends_stays_small(tmp_path: Path, monkey
     program.write_text("while True: print('one line after another ' * 20, flush=True)")
     monkeypatch.setattr("fedcluster_app.transports.flower._launcher.__file__", str(program))
     log, moved = tmp_path / "superlink.log", 0
-    with ManagedProcess.running("superlink", [], log, tmp_path) as superlink:
+    with SuperLink.running([], log, tmp_path) as superlink:
         while moved < 3:
             before = log.stat().st_size
             programs.shorten_log(log, 1 << 16)
@@ -644,71 +564,6 @@ def test_the_log_of_a_program_that_never_ends_stays_small(tmp_path: Path, monkey
     assert log.read_bytes()[:8] != b"\0" * 8
     kept = [path.name for path in tmp_path.iterdir() if ".log" in path.name]
     assert sorted(kept) == ["superlink.log", "superlink.log.1"]
-
-
-def program_for(looks: int) -> Any:
-    """A SuperNode that has ended after so many looks whether it runs."""
-    left = iter([True] * looks)
-    members = {
-        "name": "supernode",
-        "log": Path("none"),
-        "runs": property(lambda _: next(left, False)),
-    }
-    return type("Program", (), members)()
-
-
-@pytest.mark.parametrize("refusing", [401, 403, 500], indirect=True)
-def test_a_question_that_is_refused_does_not_end_the_site(refusing, monkeypatch, caplog):
-    """A run may end, or a sign of life come late, at any time."""
-    ended: list[tuple[int, int]] = []
-    monkeypatch.setattr(os, "kill", lambda *whom: ended.append(whom))
-    access = Access(f"127.0.0.1:{refusing}", None, b"secret")
-    nobody: Any = None
-    member.answer_one(access, "token", client_app(lambda context: nobody))
-    assert caplog.messages == ["a question was lost, its run may have ended: HTTPStatusError"]
-
-    monkeypatch.setattr(programs, "IDLE", 0.0)
-
-    member.answer(program_for(2), access, nobody)
-    assert [text.split(":")[0] for text in caplog.messages[1:]] == (
-        ["Flower's supernode does not answer"] * 2
-    )
-    assert not ended
-
-
-@pytest.mark.parametrize("encrypted", [True, False])
-def test_a_stranger_at_the_port_of_a_supernode_is_not_believed(
-    encrypted, tmp_path, monkeypatch, caplog
-):
-    """He may take it as soon as the SuperNode gives it back, while its process still runs."""
-    ours, theirs = tmp_path / "ours", tmp_path / "theirs"
-    for folder in (ours, theirs):
-        folder.mkdir()
-        member.certify(folder)
-    heard: list[str] = []
-
-    class Stranger(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            heard.append(str(self.headers))
-
-        def log_message(self, *what: object) -> None:
-            pass
-
-    monkeypatch.setattr(programs, "IDLE", 0.0)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Stranger) as server:
-        if encrypted:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(theirs / "server.crt", theirs / "server.key")
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        access = Access(f"127.0.0.1:{server.server_port}", ours / "ca.crt", b"secret")
-        nobody: Any = None
-        member.answer(program_for(2), access, nobody)
-        server.shutdown()
-    assert heard == []
-    assert [text.split(":")[0] for text in caplog.messages] == (
-        ["Flower's supernode does not answer"] * 2
-    )
 
 
 def status_of(path: str, host: str, secret: bytes | None) -> int:
@@ -759,9 +614,7 @@ def test_without_the_secret_nobody_asks_more_than_sites_do(host, secret):
 def test_a_program_that_does_not_start_is_complained_of(tmp_path: Path) -> None:
     with (
         pytest.raises(InputError, match=r"Flower's superlink has ended: .* see .*log"),
-        ManagedProcess.running(
-            "superlink", ["--nonsense"], tmp_path / "log", tmp_path / "home"
-        ) as one,
+        SuperLink.running(["--nonsense"], tmp_path / "log", tmp_path / "home") as one,
     ):
         one.process.wait(60)
         one.check()

@@ -36,8 +36,7 @@ from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.transports.flower import _programs as distrusting
 from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower import coordinator as registries
-from fedcluster_app.transports.flower import supernode
-from fedcluster_app.transports.flower import supernode as member
+from fedcluster_app.transports.flower import node as member
 from fedcluster_app.transports.flower._programs import Access
 from fedcluster_app.transports.flower.coordinator import Registry, key_status, nodes_now
 
@@ -136,26 +135,26 @@ def test_a_site_asks_how_its_key_stands(folder, table, monkeypatch):
 
     monkeypatch.setattr(programs, "get", get)
     key = folder / "sites/north/state/key"
-    assert supernode.key_status("127.0.0.1:1", None, key) == "known"
+    assert member.key_status("127.0.0.1:1", None, key) == "known"
     toml = folder / "sites/north/site.toml"
-    assert supernode.told_by_coordinator(toml) == {"status": "known", "version": __version__}
+    assert member.told_by_coordinator(toml) == {"status": "known", "version": __version__}
     made = make_site_key(folder / "sites/north", "state/key")
     assert made.waits
     waiting = key.with_name("key.next")
-    assert supernode.key_status("127.0.0.1:1", None, waiting) == "unknown"
-    assert supernode.key_status("127.0.0.1:1", None, folder / "none") == ""
+    assert member.key_status("127.0.0.1:1", None, waiting) == "unknown"
+    assert member.key_status("127.0.0.1:1", None, folder / "none") == ""
     waiting.replace(key)
-    told = supernode.told_by_coordinator(toml)
+    told = member.told_by_coordinator(toml)
     assert told == {"status": "unknown", "version": ""}, "whoever has no key learns no version"
-    assert supernode.told_by_coordinator(folder / "none.toml") == {}
+    assert member.told_by_coordinator(folder / "none.toml") == {}
 
 
 @pytest.mark.parametrize("said", ["a\x1b[31m", "a\nb", "übel", "x" * 101])
 def test_what_a_coordinator_says_of_a_key_is_one_plain_line(said, folder, monkeypatch):
     monkeypatch.setattr(programs, "get", lambda *_, **__: httpx.Response(200, text=said))
-    told = supernode.key_status("127.0.0.1:1", None, folder / "sites/north/state/key")
+    told = member.key_status("127.0.0.1:1", None, folder / "sites/north/state/key")
     assert told in {"", "x" * 100}
-    assert supernode.why_not_let_in(told) == ""
+    assert member.why_not_let_in(told) == ""
 
 
 @pytest.mark.parametrize(
@@ -170,7 +169,7 @@ def test_what_a_coordinator_says_of_a_key_is_one_plain_line(said, folder, monkey
     ],
 )
 def test_why_a_site_is_not_let_in(told: str, says: str) -> None:
-    assert says in supernode.why_not_let_in(told)
+    assert says in member.why_not_let_in(told)
 
 
 # Registrations
@@ -327,32 +326,33 @@ def wait_until(holds: Any) -> None:
 
 
 def test_a_site_that_runs_takes_its_new_key(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The key waits until the coordinator knows it; then Flower's program is started anew."""
+    """The key waits until the coordinator knows it; then the site connects anew."""
     site, known = folder / "sites/north", threading.Event()
     monkeypatch.setattr(member.Credentials, "interval", 0.01)
     monkeypatch.setattr(member.Credentials, "ask", 0.0)
     told = lambda *_: "known" if known.is_set() else "unknown"  # noqa: E731
     monkeypatch.setattr(member, "key_status", told)
     make_site_key(site, "state/key")
-    new, ended = (site / "state/key.next").read_bytes(), threading.Event()
+    new = (site / "state/key.next").read_bytes()
     membership = Membership("127.0.0.1:8443", "state/ca.crt", "state/key")
     credentials = member.Credentials(membership, site)
-    supernode: Any = SimpleNamespace(process=SimpleNamespace(terminate=ended.set))
-    with credentials.followed(supernode):
-        assert not ended.wait(0.2)
+    nothing: Any = None
+    node = member.Node(nothing, 1)
+    with credentials.followed(node):
+        time.sleep(0.2)
+        assert not node.has_ended
         known.set()
-        assert ended.wait(120)
+        wait_until(lambda: node.has_ended)
     assert (site / "state/key").read_bytes() == new
-    assert "its key, or who vouches for the coordinator, is another" in (
-        credentials.why_again(supernode)
-    )
+    assert node.why_ended == "its key, or who vouches for the coordinator, is another"
+    credentials.check()
 
 
 def test_a_site_whose_key_was_revoked_does_not_connect_again(folder, monkeypatch):
     monkeypatch.setattr(member, "key_status", lambda *_: "revoked on 2026-11-22")
     credentials = member.Credentials(Membership("a:1", "ca.crt", "key"), folder / "sites/north")
     with pytest.raises(InputError, match="a:1 has ended it: this site's key was revoked on 2026"):
-        credentials.why_again(SimpleNamespace())  # type: ignore[arg-type]
+        credentials.check()
 
 
 # The certificate

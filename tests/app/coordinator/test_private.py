@@ -9,7 +9,7 @@ import pytest
 
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator.folder import Federation, create
-from fedcluster_app.transports.flower.supernode import take_part
+from fedcluster_app.transports.flower.node import take_part
 from fedcluster_app.trust.owned_files import check_private, private_files
 
 OTHER = 65534

@@ -33,7 +33,7 @@ from fedcluster_app.secure._masks import (
 )
 from fedcluster_app.secure.cohort import Cohort, Terms, earlier_cohorts
 from fedcluster_app.secure.engine import SecureEngine
-from fedcluster_app.transports.flower.supernode import take_part
+from fedcluster_app.transports.flower.node import take_part
 from fedcluster_app.trust.site_state import SiteState
 from fedcluster_app.wire.remote import Question
 from fedcluster_app.wire.responder import Responder

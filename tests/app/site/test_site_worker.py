@@ -34,7 +34,7 @@ from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, site_responder
 from fedcluster_app.site.process import Worker
 from fedcluster_app.site.worker import Labelling, ReceivedModels, keep_results
-from fedcluster_app.transports.flower import supernode
+from fedcluster_app.transports.flower import node
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState
 from fedcluster_app.wire.policy import Policy
 from fedcluster_app.wire.remote import RemoteEngine
@@ -328,7 +328,7 @@ def test_what_a_site_was_to_label_is_labelled_at_its_next_start(site, monkeypatc
     assert models.outcome() == "a model came, and the labels of rows are still to be written"
     said = invoke("site", "log", site.path)
     assert f"\nLabels: {models.outcome()}\n" in said
-    monkeypatch.setattr(supernode, "take_part", lambda *_: None)
+    monkeypatch.setattr(node, "take_part", lambda *_: None)
     assert invoke("site", "start", site.path).endswith("Ended. The next start labels the rows.\n")
     with started(site):
         assert "model and labels are in" in labelled(folder)

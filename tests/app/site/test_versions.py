@@ -26,7 +26,7 @@ from fedcluster_app.report.job_files import write_job
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.worker import Versions, _Call, _Holder
 from fedcluster_app.tables import _sql
-from fedcluster_app.transports.flower import supernode
+from fedcluster_app.transports.flower import node
 from fedcluster_app.transports.reloading import ReloadingSite, reload
 from fedcluster_app.trust.audit_log import read_log
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState
@@ -283,7 +283,7 @@ def test_no_name_of_a_column_leaves_that_nobody_at_the_site_has_seen(unseen, tmp
 def test_who_starts_a_site_at_a_terminal_is_asked_once_which_names_may_leave(
     unseen, monkeypatch, answer, status
 ):
-    monkeypatch.setattr(supernode, "take_part", lambda *_: None)
+    monkeypatch.setattr(node, "take_part", lambda *_: None)
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _stream: True)
     ran = CliRunner().invoke(app, ["site", "start", str(unseen)], input=f"{answer}\n")
     assert "of site north: name, age, bmi." in ran.output

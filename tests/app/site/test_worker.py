@@ -46,6 +46,17 @@ def test_one_process_serves_many_calls(worker):
     assert worker(array).tobytes() == array.tobytes()
 
 
+def test_a_process_that_nobody_asks_is_ended_and_the_next_call_is_answered(monkeypatch):
+    monkeypatch.setattr(Worker, "idle", 0.05)
+    with working(60, 600) as worker:
+        first = worker("pid")
+        end = time.monotonic() + 60
+        while Path(f"/proc/{first}").exists():
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        assert worker("pid") not in (first, os.getpid())
+
+
 @pytest.mark.parametrize(
     ("what", "why"),
     [

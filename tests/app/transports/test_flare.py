@@ -763,7 +763,7 @@ def test_a_run_whose_job_flare_aborts_says_so(trial, tmp_path):
 
 MODULES = {
     "flwr": "_site _server coordinator locks",
-    "nvflare": "_transport coordinator _app supernode _launcher _programs",
+    "nvflare": "_transport coordinator _app node _launcher _programs",
 }
 
 

@@ -32,7 +32,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from fastapi.routing import iter_route_contexts
 from flwr.common import constant
 from flwr.supercore.constant import PULL_INITIAL_BACKOFF
-from flwr.supercore.error import ApiErrorCode
 from flwr.supercore.http_logging import get_uvicorn_log_config
 from flwr.supercore.inflatable import inflatable_utils as inflatable
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key
@@ -41,14 +40,13 @@ from flwr.superlink import extensions
 from flwr.superlink import main as superlink_main
 from flwr.superlink.routers.control.router import router as control_router
 from flwr.superlink.routers.fleet.router import router as fleet_router
-from flwr.supernode import start_client_internal as loop
+from ports import free_port
 
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator.folder import Federation, create
-from fedcluster_app.site.membership import Membership
 from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.transports.flower import _programs as programs
-from fedcluster_app.transports.flower import coordinator, supernode
+from fedcluster_app.transports.flower import coordinator, node
 from fedcluster_app.transports.flower._app import RunGrid
 from fedcluster_app.transports.flower._programs import Access, environment
 
@@ -57,13 +55,14 @@ PACKAGE = Path(launcher.__file__).parent
 # What is imported from Flower, and how it is called; None where the rows below hold it.
 CALLS: dict[str, _Call | None] = {
     "flwr.app.ConfigRecord": call({"key": b""}),
-    "flwr.app.Context": None,
     "flwr.app.Message": call(None, 1, "query", ttl=1.0, group_id="1"),
     "flwr.app.RecordDict": call({}),
+    "flwr.app.message.remove_content_from_message": call(None),
     "flwr.cli.build.build_fab_from_files": call({"pyproject.toml": b""}),
-    "flwr.clientapp.ClientApp": call(),
+    "flwr.common.constant.HEARTBEAT_DEFAULT_INTERVAL": None,
     "flwr.common.constant.SubStatus": None,
     "flwr.common.serde.fab_to_proto": call(None),
+    "flwr.common.serde.message_to_proto": call(None),
     "flwr.common.serde.run_from_proto": call(None),
     "flwr.common.serde.user_config_to_proto": call({}),
     "flwr.proto.control_pb2.ListNodesRequest": None,
@@ -72,15 +71,42 @@ CALLS: dict[str, _Call | None] = {
     "flwr.proto.control_pb2.StartRunRequest": None,
     "flwr.proto.control_pb2.StopRunRequest": None,
     "flwr.proto.control_pb2.UnregisterNodeRequest": None,
+    "flwr.proto.fleet_pb2.ActivateNodeRequest": None,
+    "flwr.proto.fleet_pb2.DeactivateNodeRequest": None,
+    "flwr.proto.fleet_pb2.PullMessagesRequest": None,
+    "flwr.proto.fleet_pb2.PushMessagesRequest": None,
+    "flwr.proto.fleet_pb2.RegisterNodeFleetRequest": None,
+    "flwr.proto.fleet_pb2.UnregisterNodeFleetRequest": None,
+    "flwr.proto.heartbeat_pb2.SendNodeHeartbeatRequest": None,
+    "flwr.proto.message_pb2.ObjectTree": None,
+    "flwr.proto.node_pb2.Node": None,
     "flwr.proto.runtime_pb2.AcquireTaskRequest": None,
     "flwr.proto.runtime_pb2.PullTaskInputRequest": None,
     "flwr.proto.runtime_pb2.SendTaskHeartbeatRequest": None,
     "flwr.serverapp.Grid": None,
     "flwr.supercore.constant.TaskType": None,
     "flwr.supercore.control.ControlHttpClient": None,
+    "flwr.supercore.error.ApiErrorCode": None,
+    "flwr.supercore.error.FlowerError": None,
     "flwr.supercore.fab.Fab": call("hash", b"", {}),
     "flwr.supercore.heartbeat.HeartbeatSender": call(bool),
+    "flwr.supercore.inflatable.inflatable_object.get_all_nested_objects": call(None),
+    "flwr.supercore.inflatable.inflatable_object.get_object_tree": call(None),
+    "flwr.supercore.inflatable.inflatable_protobuf_utils."
+    "make_confirm_message_received_fn_protobuf": call(None, None, 1),
+    "flwr.supercore.inflatable.inflatable_protobuf_utils.make_pull_object_fn_protobuf": call(
+        None, None, 1
+    ),
+    "flwr.supercore.inflatable.inflatable_protobuf_utils.make_push_object_fn_protobuf": call(
+        None, None, 1, ""
+    ),
     "flwr.supercore.inflatable.inflatable_utils": None,
+    "flwr.supercore.inflatable.inflatable_utils.pull_and_inflate_object_from_tree": call(
+        None, None, None, return_type=None
+    ),
+    "flwr.supercore.inflatable.inflatable_utils.push_objects": call(
+        {}, None, object_ids_to_push=set()
+    ),
     "flwr.supercore.interceptors.RuntimeTokenHttpInterceptor": call("token"),
     "flwr.supercore.interceptors.RuntimeVersionHttpInterceptor": call(component_name="name"),
     "flwr.supercore.interceptors.SuperExecAuthHttpInterceptor": call(
@@ -90,24 +116,25 @@ CALLS: dict[str, _Call | None] = {
     "flwr.supercore.primitives.asymmetric.public_key_to_bytes": call(None),
     "flwr.supercore.protobuf.client.ProtobufCall": None,
     "flwr.supercore.protobuf.client.ProtobufRequestContext": None,
-    "flwr.supercore.retry.RetryInvoker": call(iter, Exception, 1, None),
+    "flwr.supercore.retry.RetryInvoker": call(
+        iter, Exception, 1, None, should_giveup=None, wait_function=None
+    ),
     "flwr.supercore.retry.exponential": call(max_delay=20),
     "flwr.supercore.runtime.RuntimeHttpClient": None,
     "flwr.supercore.task_identity.TaskIdentity": None,
     "flwr.superlink.cli.flower_superlink": None,
     "flwr.superlink.extensions": None,
     "flwr.superlink.grid.HttpGrid": call(token="token"),
-    "flwr.supernode.cli.flower_supernode": None,
-    "flwr.supernode.start_client_internal": None,
-    "flwr.supernode.runtime.run_clientapp.pull_task_input": call(None),
-    "flwr.supernode.runtime.run_clientapp.push_message": call(None, None, None),
+    "flwr.supernode.fleet_http_client.FleetHttpClient": None,
+    "flwr.supernode.node_auth_http_interceptor.NodeAuthHttpInterceptor": call(None, None),
     "flwr.supernode.runtime.run_clientapp.push_task_output": call(None, None, "", ""),
 }
 
+FLEET = ["ActivateNode", "DeactivateNode", "RegisterNode", "UnregisterNode", "SendNodeHeartbeat"]
+FLEET += ["PullMessages", "PullObject", "ConfirmMessageReceived", "PushMessages", "PushObject"]
+
 METHODS = {
     "flwr.app.Message.has_error": call(None),
-    "flwr.clientapp.ClientApp.__call__": call(None, None, None),
-    "flwr.clientapp.ClientApp.query": call(None),
     "flwr.serverapp.Grid.get_node_ids": call(None),
     "flwr.serverapp.Grid.pull_messages": call(None, []),
     "flwr.serverapp.Grid.push_messages": call(None, []),
@@ -131,6 +158,13 @@ METHODS = {
         server_address="", insecure=True, root_certificates=None, interceptors=[], retry_invoker=1
     ),
     "flwr.superlink.grid.HttpGrid.set_run": call(None, None),
+    **{
+        f"flwr.supernode.fleet_http_client.FleetHttpClient.{name}": call(None, None)
+        for name in FLEET
+    },
+    "flwr.supernode.fleet_http_client.FleetHttpClient.from_server_address": call(
+        server_address="", insecure=True, root_certificates=None, interceptors=[]
+    ),
 }
 
 FIELDS = {
@@ -144,6 +178,19 @@ FIELDS = {
     "flwr.proto.control_pb2.StartRunResponse": "run_id",
     "flwr.proto.control_pb2.UnregisterNodeRequest": "node_id",
     "flwr.proto.control_pb2.StopRunRequest": "run_id",
+    "flwr.proto.fleet_pb2.ActivateNodeRequest": "public_key heartbeat_interval",
+    "flwr.proto.fleet_pb2.ActivateNodeResponse": "node_id",
+    "flwr.proto.fleet_pb2.DeactivateNodeRequest": "node_id",
+    "flwr.proto.fleet_pb2.PullMessagesRequest": "node",
+    "flwr.proto.fleet_pb2.PullMessagesResponse": "messages_list message_object_trees",
+    "flwr.proto.fleet_pb2.PushMessagesRequest": (
+        "node messages_list message_object_trees clientapp_runtime_list"
+    ),
+    "flwr.proto.fleet_pb2.PushMessagesResponse": "objects_to_push session_id",
+    "flwr.proto.fleet_pb2.RegisterNodeFleetRequest": "public_key",
+    "flwr.proto.fleet_pb2.UnregisterNodeFleetRequest": "node_id",
+    "flwr.proto.heartbeat_pb2.SendNodeHeartbeatRequest": "node heartbeat_interval",
+    "flwr.proto.heartbeat_pb2.SendNodeHeartbeatResponse": "success",
     "flwr.proto.node_pb2.NodeInfo": "node_id public_key status",
     "flwr.proto.run_pb2.RunStatus": "status sub_status details",
     "flwr.proto.runtime_pb2.AcquireTaskRequest": "supported_task_types",
@@ -162,7 +209,6 @@ VALUES = {
     "flwr.common.constant.SubStatus.FAILED": "failed",
     "flwr.supercore.constant.NodeStatus.ONLINE": "online",
     "flwr.supercore.constant.NodeStatus.UNREGISTERED": "unregistered",
-    "flwr.supercore.constant.TaskType.CLIENT_APP": "flwr-clientapp",
     "flwr.supercore.constant.TaskType.SERVER_APP": "flwr-serverapp",
 }
 
@@ -220,7 +266,7 @@ def test_a_public_key_is_known_by_the_bytes_that_flower_keeps():
 
 
 def test_a_site_that_was_killed_is_waited_for_long_enough():
-    assert constant.HEARTBEAT_PATIENCE * constant.HEARTBEAT_DEFAULT_INTERVAL < supernode.FORGOTTEN
+    assert constant.HEARTBEAT_PATIENCE * constant.HEARTBEAT_DEFAULT_INTERVAL < node.FORGOTTEN
 
 
 # The programs and their options
@@ -228,7 +274,7 @@ def test_a_site_that_was_killed_is_waited_for_long_enough():
 
 @pytest.fixture
 def federation(tmp_path: Path) -> Federation:
-    return create(tmp_path / "trial", ["a"], f"127.0.0.1:{programs.free_port()}", insecure=True)
+    return create(tmp_path / "trial", ["a"], f"127.0.0.1:{free_port()}", insecure=True)
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -245,16 +291,6 @@ def test_flower_understands_the_options_of_its_programs(insecure, tmp_path):
     assert (given.host, given.port, given.insecure) == ("127.0.0.1", 8443, insecure)
     assert given.enable_supernode_auth is not insecure
     assert (given.isolation, given.superexec_auth_secret_file) == ("process", str(tmp_path / "s"))
-    site = Membership("127.0.0.1:8443", None if insecure else "ca.crt", "key", insecure)
-    access = Access("127.0.0.1:4711", tmp_path / "ca.crt", b"")
-    options = supernode.supernode_options(site, tmp_path / "trial/sites/a", access, tmp_path)
-    given = parser("supernode").parse_args(options)
-    assert (given.superlink, given.port, given.isolation) == ("127.0.0.1:8443", 4711, "process")
-    assert (given.insecure, given.superexec_auth_secret_file) == (
-        insecure,
-        str(tmp_path / "secret"),
-    )
-    assert (given.host, given.ssl_keyfile) == ("127.0.0.1", str(tmp_path / "server.key"))
 
 
 def test_flower_takes_an_app_without_code():
@@ -309,62 +345,49 @@ PULLS: list[Any] = [inflatable.pull_objects, inflatable.pull_and_inflate_object_
 def waits(monkeypatch) -> Iterator[None]:
     """What is replaced is put back."""
     kept = [dict(each.__kwdefaults__) for each in PULLS]
-    monkeypatch.setattr(loop, "time", time)
     yield
     for each, defaults in zip(PULLS, kept, strict=True):
         each.__kwdefaults__ = defaults
 
 
 def test_flower_waits_where_its_waits_are_shortened():
-    """The loop of a SuperNode sleeps by its own ``time``: 3 s without a message, else 0.5 s."""
-    source = inspect.getsource(loop)
-    sleeps = [line.strip() for line in source.splitlines() if "sleep(" in line]
-    assert sleeps == ["time.sleep(3)", "time.sleep(0.5)", "time.sleep(0.5)"]
-    assert vars(loop)["time"] is time
     for pulls in PULLS:
         assert "initial_backoff" in pulls.__kwdefaults__
     assert PULL_INITIAL_BACKOFF == 1  # a default that a test before may have shortened
 
 
 def test_waits_are_shortened_in_place_for_all_that_have_imported_what_waits(waits):
-    assert launcher.hasten(supernode=True)
+    assert launcher.hasten()
     assert launcher.hasten()  # once more does no harm
     pulls: Any = of_flower("flwr.superlink.grid.http_grid.pull_objects")
     given = inspect.signature(pulls).parameters["initial_backoff"]
     assert given.default == launcher.BACKOFF
-    clock = vars(loop)["time"]
-    assert isinstance(clock, launcher.SuperNodeClock)
-    assert clock.monotonic() <= time.monotonic()
 
 
-@pytest.mark.parametrize("lost", ["pull_objects", "time", "initial_backoff"])
+@pytest.mark.parametrize("lost", ["pull_objects", "initial_backoff"])
 def test_a_release_that_waits_elsewhere_keeps_its_own_pace(lost, waits, monkeypatch, caplog):
     """A line of the log says so, and everything goes on."""
     if lost == "pull_objects":
         monkeypatch.delattr(inflatable, lost)
-    elif lost == "time":
-        monkeypatch.delattr(loop, lost)
     else:
         monkeypatch.setattr(inflatable.pull_objects, "__kwdefaults__", {})
-    assert not launcher.hasten(supernode=True)
+    assert not launcher.hasten()
     [record] = caplog.records
     assert record.getMessage().startswith("this release of Flower has no")
     assert lost in record.getMessage()
 
 
-def test_a_supernode_looks_often_while_there_is_work_and_seldom_when_it_is_idle(monkeypatch):
+def test_questions_are_fetched_often_while_there_are_some_and_seldom_after_a_long_time():
     slept: list[float] = []
-    monkeypatch.setattr(time, "sleep", slept.append)
-    clock = launcher.SuperNodeClock()
-    clock._pace = launcher.Pace(clock.quick, clock.idle, slept.append)  # noqa: SLF001
+    pace = launcher.Pace(node.Node.quick, node.Node.idle, slept.append)
     for _ in range(200):
-        clock.sleep(3)
-    assert slept[:10] == [launcher.SuperNodeClock.quick] * 10
+        pace.wait()
+    assert slept[:10] == [node.Node.quick] * 10
     assert slept == sorted(slept)
-    assert slept[-1] == launcher.SuperNodeClock.idle
-    clock.sleep(0.5)
-    clock.sleep(3)
-    assert slept[-2:] == [launcher.SuperNodeClock.quick] * 2
+    assert slept[-1] == node.Node.idle
+    pace.works()
+    pace.wait()
+    assert slept[-1] == node.Node.quick
 
 
 # What the programs print
@@ -372,19 +395,6 @@ def test_a_supernode_looks_often_while_there_is_work_and_seldom_when_it_is_idle(
 
 def source_of(*modules: str) -> str:
     return "".join(inspect.getsource(import_module(module)) for module in modules)
-
-
-@pytest.mark.parametrize(
-    ("pattern", "modules"),
-    [
-        (f'"{programs.CONNECTED} %s"', "flwr.supernode.start_client_internal"),
-        (f'"{programs.UNSIGNED}.', "flwr.supernode.start_client_internal"),
-        ('f"[code: {flower_error.code}] ', "flwr.supernode.fleet_http_connection"),
-    ],
-)
-def test_a_supernode_prints_what_is_looked_for(pattern, modules):
-    assert pattern in source_of(modules)
-    assert f"[code: {ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:d}]" == programs.REFUSED
 
 
 def test_what_servers_print_in_the_end_is_known():
@@ -487,7 +497,7 @@ def test_a_guard_that_lets_one_stranger_in_or_does_not_answer_is_none(app, said)
 
 def test_a_port_where_nobody_answers_is_refused():
     with pytest.raises(InputError, match=r"is not guarded: .* answers .*refused.* instead of 403"):
-        check_guard(f"127.0.0.1:{programs.free_port()}")
+        check_guard(f"127.0.0.1:{free_port()}")
 
 
 def test_start_ends_with_an_error_where_flower_has_renamed_the_guard_s_place(

@@ -1,11 +1,11 @@
-"""One of Flower's programs, as a process that ends with its parent.
+"""Flower's SuperLink, as a process that ends with its parent.
 
-    python _launcher.py PARENT superlink|supernode OPTIONS...
+    python _launcher.py PARENT OPTIONS...
 
 The SuperLink serves three interfaces at one port, and authenticates clients only at the one for
 sites. Here the other two, which start runs and register sites, are restricted to programs on this
 machine that know the secret in a private file of the coordinator. This file is a separate script
-without heavy imports, so that Flower's programs start at once.
+without heavy imports, so that it starts at once.
 """
 
 from __future__ import annotations
@@ -17,12 +17,10 @@ import hmac
 import ipaddress
 import json
 import logging
-import os
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from fedcluster import __version__
@@ -42,7 +40,7 @@ SECRET = "fedcluster-secret"
 """The header that identifies the coordinator's own programs."""
 
 SECRET_FILE = "--superexec-auth-secret-file"
-"""The option of both programs with the file of the secret of this start."""
+"""The option with the file of the secret of this start."""
 
 KEY_STATUS = "/v1/fleet/fedcluster-standing"
 """Path of the status of a key, for its owner; a site requests it when it is not admitted."""
@@ -93,35 +91,10 @@ class Pace:
         self._sleep(seconds)
 
 
-class SuperNodeClock(ModuleType):
-    """Replacement of the module ``time`` in Flower's loop of a SuperNode, with shorter sleeps.
-
-    Flower sleeps 3 s if there is no message, and 0.5 s while one is being answered.
-    """
-
-    quick = 0.1  # seconds between two checks for a message, while there are some
-    idle = 3.0  # the same, after a long idle time
-
-    def __init__(self) -> None:
-        super().__init__("time")
-        self._pace = Pace(self.quick, self.idle)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(time, name)
-
-    def sleep(self, seconds: float) -> None:
-        """Sleep for a shorter time."""
-        if seconds >= self.idle:
-            self._pace.wait()
-        else:
-            self._pace.works()
-            time.sleep(min(seconds, self.quick))
-
-
-def hasten(*, supernode: bool = False) -> bool:
+def hasten() -> bool:
     """Shorten Flower's waits in this process; return False if this release differs.
 
-    Then Flower keeps its own pace of about 4 s per round, and this is logged.
+    Then Flower keeps its own pace of some seconds per round, and this is logged.
     """
     try:
         from flwr.supercore.inflatable import inflatable_utils as inflatable
@@ -129,11 +102,6 @@ def hasten(*, supernode: bool = False) -> bool:
         for pulls in (inflatable.pull_objects, inflatable.pull_and_inflate_object_from_tree):
             defaults: dict[str, Any] = pulls.__kwdefaults__  # type: ignore[assignment]
             defaults["initial_backoff"] = min(BACKOFF, defaults["initial_backoff"])
-        if supernode:
-            from flwr.supernode import start_client_internal as loop
-
-            vars(loop)["time"]  # raises KeyError if Flower has changed
-            vars(loop)["time"] = SuperNodeClock()
     except (ImportError, AttributeError, KeyError, TypeError) as error:
         LOGGER.warning(
             "this release of Flower has no %s, so its waiting times are not changed", error
@@ -222,33 +190,25 @@ def key_status_of(headers: Mapping[bytes, bytes], path: Path) -> bytes:
 
 
 def main() -> None:
-    """Run one of Flower's programs."""
-    parent, program, *options = sys.argv[1:]
-    sys.argv = [f"flower-{program}", *options]
+    """Run Flower's SuperLink behind the guard."""
+    parent, *options = sys.argv[1:]
+    sys.argv = ["flower-superlink", *options]
     # Seconds within which a program whose parent has ended takes leave of the other end.
     end_with(int(parent), 3.0)
-    # import only the part of Flower that this program needs, as imports are slow
-    if program == "superlink":
-        from flwr.superlink import extensions
-        from flwr.superlink.cli import flower_superlink
-        from starlette.middleware import Middleware
-        from uvicorn import config
+    from flwr.superlink import extensions
+    from flwr.superlink.cli import flower_superlink
+    from starlette.middleware import Middleware
+    from uvicorn import config
 
-        secret = Path(options[options.index(SECRET_FILE) + 1]).read_bytes()
-        state = Path(options[options.index("--database") + 1])
-        fresh = FreshCertificate(config.create_ssl_context)
-        guard = Middleware(
-            FleetOnly, secret=secret, statuses=state.with_name("standing.json"), fresh=fresh
-        )
-        extensions.get_middleware = lambda: (guard,)
-        vars(config)["create_ssl_context"] = fresh
-        flower_superlink()
-    else:
-        from flwr.supernode.cli import flower_supernode
-
-        hasten(supernode=True)
-        flower_supernode()
-        os._exit(1)  # the connection is lost, and the gRPC server would keep the process alive
+    secret = Path(options[options.index(SECRET_FILE) + 1]).read_bytes()
+    state = Path(options[options.index("--database") + 1])
+    fresh = FreshCertificate(config.create_ssl_context)
+    guard = Middleware(
+        FleetOnly, secret=secret, statuses=state.with_name("standing.json"), fresh=fresh
+    )
+    extensions.get_middleware = lambda: (guard,)
+    vars(config)["create_ssl_context"] = fresh
+    flower_superlink()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Flower's programs: their processes, their output, and clients of their interfaces.
+"""Flower's SuperLink: its process, its output, and clients of its interfaces.
 
-A program ends with the process that started it. Its output is parsed only here, by the patterns
-below; test_flower_contract.py compares each with the installed release of Flower.
+It ends with the process that started it. Its output is parsed only here, by the patterns below;
+test_flower_contract.py compares each with the installed release of Flower.
 """
 
 from __future__ import annotations
@@ -76,15 +76,6 @@ HOST_OF_CERTIFICATE = "sni_hostname"
 ELSEWHERE = "192.0.2.1"
 """An address that belongs to nobody (RFC 5737)."""
 
-CONNECTED = "SuperNode ID:"
-"""Pattern: the SuperLink has admitted a SuperNode."""
-
-REFUSED = "[code: 2004]"
-"""Pattern: the SuperLink does not know a SuperNode's key, or the key is connected already."""
-
-UNSIGNED = "SuperNode terminated gracefully"
-"""The only output of a SuperNode whose signed time is not accepted."""
-
 SHUTDOWN = re.compile(
     r"Shutting down|Waiting for \w+ shutdown|FastAPI lifespan|\w+ shutdown complete|Finished server"
 )
@@ -134,34 +125,30 @@ def reach_directly() -> None:
             os.environ[name] = ",".join(dict.fromkeys([*without, "127.0.0.1", "::1", "localhost"]))
 
 
-class ManagedProcess:
-    """Running program of Flower.
+class SuperLink:
+    """Running SuperLink of Flower.
 
     Parameters
     ----------
-    name : {"superlink", "supernode"}
-        The program.
     process : Popen
         Its process.
     log : Path
         The file that receives its output.
     """
 
-    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.name, self.process, self.log = name, process, log
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process, self.log = process, log
 
     @classmethod
     @contextmanager
-    def running(
-        cls, name: str, options: Sequence[str], log: Path, home: Path
-    ) -> Iterator[ManagedProcess]:
+    def running(cls, options: Sequence[str], log: Path, home: Path) -> Iterator[SuperLink]:
         """Start a program, which is ended with the block."""
         home.mkdir(parents=True, exist_ok=True)
         listens = dict(pairwise(options)).get("--host", "127.0.0.1")
         log.write_bytes(b"")
         with log.open("ab") as file:  # so that the program goes on at the end where it is shortened
             process = subprocess.Popen(
-                [sys.executable, "-P", launcher.__file__, str(os.getpid()), name, *options],
+                [sys.executable, "-P", launcher.__file__, str(os.getpid()), *options],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,
@@ -170,7 +157,7 @@ class ManagedProcess:
                 start_new_session=True,
             )
         try:
-            yield cls(name, process, log)
+            yield cls(process, log)
         finally:
             end(process)
 
@@ -198,7 +185,7 @@ class ManagedProcess:
             With its last output and the file with all of it.
         """
         if not self.runs:
-            raise InputError(f"Flower's {self.name} has ended: {self.complaint()}; see {self.log}")
+            raise InputError(f"Flower's superlink has ended: {self.complaint()}; see {self.log}")
 
 
 def shorten_log(log: Path, largest: int = 16 << 20) -> None:
@@ -379,13 +366,6 @@ def wait_for_port(host: str, port: int) -> None:
                 return
 
 
-def free_port() -> int:
-    """Return a free port of this machine."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])
-
-
 def client(kind: type[ClientT], access: Access, max_tries: int, *interceptors: Any) -> ClientT:
     """Return a client of one of Flower's interfaces.
 
@@ -421,17 +401,18 @@ def client(kind: type[ClientT], access: Access, max_tries: int, *interceptors: A
     )
 
 
-def tokens(program: ManagedProcess, access: Access, kind: TaskType) -> Iterator[str]:
-    """Yield the token of each task that a program hands out, while it runs."""
+def tokens(superlink: SuperLink, access: Access) -> Iterator[str]:
+    """Yield the token of each run that a SuperLink hands out, while it runs."""
     known = SuperExecAuthHttpInterceptor(master_secret=access.secret, protected_methods={ACQUIRE})
-    request, pace = AcquireTaskRequest(supported_task_types=[kind]), launcher.Pace(QUICK, IDLE)
+    request = AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
+    pace = launcher.Pace(QUICK, IDLE)
     with closing(client(RuntimeHttpClient, access, 1, known)) as runtime:
-        while program.runs:
-            shorten_log(program.log)
+        while superlink.runs:
+            shorten_log(superlink.log)
             try:
                 acquired = runtime.AcquireTask(request)
             except httpx.HTTPError as error:
-                LOGGER.warning("Flower's %s does not answer: %s", program.name, error)
+                LOGGER.warning("Flower's superlink does not answer: %s", error)
             else:
                 if acquired.HasField("task") and acquired.token:
                     pace.works()

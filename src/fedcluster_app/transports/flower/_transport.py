@@ -1,7 +1,7 @@
 """Flower (flwr) carries the messages: sites connect to a SuperLink, and only outwards.
 
-Both ends are thin. `FlowerCarrier` pushes messages and pulls replies; `client_app` passes what a
-site receives to its `Responder`.
+Both ends are thin. `FlowerCarrier` pushes messages and pulls replies; `replied` passes what a site
+receives to its `Responder`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from fedcluster.engines.reply_validation import NOTHING_STATED, ReplyBounds
@@ -169,24 +168,18 @@ def _content(message: Message, key: str) -> bytes:
     return content if isinstance(content, bytes) else b""
 
 
-def client_app(
-    responder: Callable[[Context], Responder | RequestQueue | ReloadingSite],
-) -> ClientApp:
-    """Return a Flower ClientApp that answers questions, and nothing else.
+def replied(question: Message, responder: Responder | RequestQueue | ReloadingSite) -> Message:
+    """Return the message with a site's reply to a question.
 
     Parameters
     ----------
-    responder : callable taking a Context
-        Returns the responder of the site.
+    question : Message
+        A message of a coordinator.
+    responder : Responder, RequestQueue or ReloadingSite
+        The responder of the site.
     """
-    app = ClientApp()
-
-    @app.query()
-    def answer(message: Message, context: Context) -> Message:
-        reply = responder(context).reply(_content(message, "question"))
-        return Message(RecordDict({KEY: ConfigRecord({"reply": reply})}), reply_to=message)
-
-    return app
+    reply = responder.reply(_content(question, "question"))
+    return Message(RecordDict({KEY: ConfigRecord({"reply": reply})}), reply_to=question)
 
 
 def discover_nodes(grid: Grid, sites: Iterable[str], deadline: float) -> dict[int, str]:

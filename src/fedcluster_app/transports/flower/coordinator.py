@@ -32,7 +32,6 @@ from flwr.proto.control_pb2 import (
     StopRunRequest,
     UnregisterNodeRequest,
 )
-from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
@@ -53,7 +52,7 @@ from fedcluster_app.records import load_record, record_or
 from fedcluster_app.tables.plugins import LOADED
 from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower._launcher import SECRET_FILE
-from fedcluster_app.transports.flower._programs import Access, ManagedProcess
+from fedcluster_app.transports.flower._programs import Access, SuperLink
 from fedcluster_app.trust.owned_files import private_files, running
 
 LOGGER = logging.getLogger(__name__)
@@ -256,7 +255,7 @@ def serve(federation: Federation) -> Iterator[FlowerCarrier]:
     with private_files(), running(folder), programs.private_folder(home) as private:
         programs.wait_for_port(federation.place.listens, federation.port)
         options = superlink_options(federation, private / "secret")
-        with ManagedProcess.running("superlink", options, log, home) as superlink:
+        with SuperLink.running(options, log, home) as superlink:
             _wait_until_healthy(federation, superlink)
             secret = (private / "secret").read_bytes()
             (private / "secret").unlink()
@@ -285,7 +284,7 @@ def superlink_options(federation: Federation, secret: Path) -> list[str]:
     ]
 
 
-def _wait_until_healthy(federation: Federation, superlink: ManagedProcess) -> None:
+def _wait_until_healthy(federation: Federation, superlink: SuperLink) -> None:
     end = time.monotonic() + START_SECONDS
     while not is_started(federation):
         superlink.check()
@@ -341,7 +340,7 @@ def run_jobs(carrier: FlowerCarrier, before_end: Callable[[], object]) -> None:
     """
     apps: list[subprocess.Popen[bytes]] = []
     try:
-        for token in programs.tokens(carrier.superlink, carrier.access, TaskType.SERVER_APP):
+        for token in programs.tokens(carrier.superlink, carrier.access):
             apps = [app for app in apps if app.poll() is None]
             apps.append(_begin_app(carrier, token))
     finally:
@@ -384,13 +383,13 @@ class FlowerCarrier:
         The federation, whose coordinator is started.
     access : Access
         The access to the SuperLink.
-    superlink : ManagedProcess
+    superlink : SuperLink
         Its process.
     """
 
     federation: Federation
     access: Access
-    superlink: ManagedProcess
+    superlink: SuperLink
 
     def _control(self) -> closing[ControlHttpClient]:
         """Return a client of Flower's interface for administrators, to be used in a block."""

@@ -1,0 +1,220 @@
+"""A site's end of Flower: how it is admitted, what it fetches and sends, and when it ends."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.proto.fleet_pb2 import ActivateNodeResponse, DeactivateNodeRequest
+from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatResponse
+from flwr.supercore.error import ApiErrorCode
+from flwr.supernode.fleet_http_client import FleetHttpClient
+from ports import free_port
+
+from fedcluster.errors import InputError
+from fedcluster_app.site.membership import Membership
+from fedcluster_app.transports.flower import node as member
+from fedcluster_app.transports.flower.node import Node, connected
+
+UNKNOWN = json.dumps({"code": int(ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED), "detail": "no"})
+NOBODY: Any = None
+
+
+@pytest.fixture
+def superlink(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """A server with one node, 4711, which refuses as many requests as there are reasons."""
+
+    class SuperLink(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            content = self.rfile.read(int(self.headers["Content-Length"]))
+            what, answer, status = self.path.rpartition("/")[2], b"", 200
+            asked.append((what, content))
+            if reasons:
+                status, answer = reasons.pop(0)
+            elif what == "activate-node":
+                answer = ActivateNodeResponse(node_id=4711).SerializeToString()
+            elif what == "send-node-heartbeat":
+                answer = SendNodeHeartbeatResponse(success=True).SerializeToString()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.send_header("Content-Type", "application/x-protobuf")
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_what: object) -> None:
+            pass
+
+    asked: list[tuple[str, bytes]] = []
+    reasons: list[tuple[int, bytes]] = []
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    with ThreadingHTTPServer(("127.0.0.1", 0), SuperLink) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"127.0.0.1:{server.server_port}"
+        yield type("Known", (), {"address": address, "asked": asked, "reasons": reasons})
+        server.shutdown()
+
+
+@pytest.fixture
+def site(superlink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Membership:
+    """A site whose key the coordinator says that it knows, over an unencrypted connection."""
+    key = ec.generate_private_key(ec.SECP384R1())
+    monkeypatch.setattr(member, "_key", lambda *_: key)
+    monkeypatch.setattr(member, "key_status", lambda *_: "known")
+    membership = Membership(superlink.address, None, "key")
+    fleet = lambda *_: client_of(superlink.address)  # noqa: E731
+    monkeypatch.setattr(member, "_fleet", fleet)
+    return membership
+
+
+def client_of(address: str) -> FleetHttpClient:
+    return FleetHttpClient.from_server_address(address, True, None, [])
+
+
+def requests(superlink: Any) -> list[str]:
+    return [what for what, _ in superlink.asked]
+
+
+def test_a_site_comes_and_goes(superlink, site, tmp_path):
+    with connected(site, tmp_path, print) as node:
+        assert isinstance(node, Node)
+        assert requests(superlink) == ["activate-node"]
+    assert requests(superlink) == ["activate-node", "deactivate-node"]
+    assert DeactivateNodeRequest.FromString(superlink.asked[-1][1]).node_id == 4711
+
+
+@pytest.mark.parametrize("moved", [False, True])
+def test_what_a_killed_program_left_connected_is_ended_first(superlink, site, tmp_path, moved):
+    """By a program in the same folder of the same machine: a copy ends nothing of the first."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    with connected(site, here, print):
+        pass
+    del superlink.asked[:]
+    if moved:
+        here.rename(there)
+    with connected(site, there if moved else here, print):
+        pass
+    left = [] if moved else ["deactivate-node"]
+    assert requests(superlink) == [*left, "activate-node", "deactivate-node"]
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_only_a_site_that_was_connected_once_waits_to_be_let_in(
+    before, superlink, site, tmp_path, monkeypatch
+):
+    """Flower says the same of a key that is unknown and of one that was killed just now."""
+    heard: list[str] = []
+    if before:
+        (tmp_path / "state/flower").mkdir(parents=True)
+        (tmp_path / "state/flower/connected").touch()
+    else:
+        monkeypatch.setattr(member, "key_status", lambda *_: "")
+    superlink.reasons += [(412, UNKNOWN.encode())] * 2
+    if not before:
+        with (
+            pytest.raises(InputError, match="the coordinator does not know this site's key"),
+            connected(site, tmp_path, heard.append),
+        ):
+            pass
+        assert not (tmp_path / "state/flower/connected").exists()
+        return
+    with connected(site, tmp_path, heard.append):
+        assert heard == ["the site's earlier program still counts as connected; waiting"]
+    monkeypatch.setattr(member, "FORGOTTEN", -1.0)
+    monkeypatch.setattr(member, "key_status", lambda *_: "")
+    superlink.reasons += [(200, b""), (412, UNKNOWN.encode())]
+    with (
+        pytest.raises(InputError, match="another program with this site's key is connected, or"),
+        connected(site, tmp_path, heard.append),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("status", "says"),
+    [
+        (401, "refuses this site's signature; set the clocks of both"),
+        (500, "Flower's superlink answers 500 out of memory"),
+    ],
+)
+def test_why_a_site_is_not_admitted(status, says, superlink, site, tmp_path):
+    superlink.reasons.append((status, b"out of\nmemory"))
+    with pytest.raises(InputError, match=says), connected(site, tmp_path, print):
+        pass
+
+
+def test_a_coordinator_that_is_away_is_waited_for(site, tmp_path, monkeypatch, superlink):
+    heard: list[str] = []
+    fleets = iter([client_of(f"127.0.0.1:{free_port()}")])
+    monkeypatch.setattr(member, "_fleet", lambda *_: next(fleets))
+
+    class Enough(Exception):
+        pass
+
+    def sleep(_seconds: float) -> None:
+        waits.append(1)
+        if len(waits) == 3:
+            raise Enough
+
+    waits: list[int] = []
+    monkeypatch.setattr(time, "sleep", sleep)
+    with pytest.raises(Enough), connected(site, tmp_path, heard.append):
+        pass
+    assert heard == [f"nobody answers at {site.coordinator}; waiting"]
+
+
+@pytest.mark.parametrize("status", [401, 403, 500, 503])
+def test_a_request_that_is_refused_does_not_end_the_site(status, superlink, monkeypatch):
+    """A run may end, or a sign of life come late, at any time; a key that is refused ends it."""
+    with closing(client_of(superlink.address)) as client:
+        node = Node(client, 4711)
+        monkeypatch.setattr(node._pace, "_sleep", lambda seconds: None)  # noqa: SLF001
+        superlink.reasons += [(status, b"")] * 3
+        thread = threading.Thread(target=node.answer, args=[NOBODY])
+        thread.start()
+        wait_until(lambda: node.why_ended or len(superlink.asked) > 20)
+        assert node.why_ended == "the coordinator does not accept its key any more" * (
+            status == 401
+        )
+        assert requests(superlink).count("pull-messages") > 3 or status == 401
+        node.end("enough")
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+
+
+def test_a_question_whose_run_has_ended_is_lost_and_nothing_else(superlink, caplog):
+    with closing(client_of(superlink.address)) as client:
+        node = Node(client, 4711)
+        tree: Any = type("Tree", (), {"object_id": "one", "children": []})
+        superlink.reasons.append((403, b""))
+        node._answer(1, tree, NOBODY)  # noqa: SLF001
+        assert caplog.messages == ["a question was lost, its run may have ended: HTTPStatusError"]
+        assert not node.why_ended
+
+
+def test_a_certificate_that_is_not_trusted_ends_the_connection(monkeypatch):
+    def refused(*_: object) -> None:
+        try:
+            raise ssl.SSLCertVerificationError("not trusted")
+        except ssl.SSLError as error:
+            raise httpx.ConnectError("no") from error
+
+    client: Any = type("Client", (), {"PullMessages": refused, "SendNodeHeartbeat": refused})()
+    node = Node(client, 1)
+    node.answer(NOBODY)
+    assert node.why_ended.startswith("the coordinator's certificate is not trusted")
