@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -196,6 +197,12 @@ def with_a_run_that_is_not_recorded(patch: pytest.MonkeyPatch) -> None:
             real(path, *args)
 
     patch.setattr(recorder, "_write", write)
+
+
+def with_questions_under_their_old_numbers(patch: pytest.MonkeyPatch) -> None:
+    """What was asked again had the number of before, which a site refuses: no run was resumed."""
+    token = SimpleNamespace(token_hex=lambda n: "00" * n)
+    patch.setattr("fedcluster_app.wire.remote.secrets", token)
 
 
 BREAKS = [value for name, value in [*globals().items()] if name.startswith("with_")]
