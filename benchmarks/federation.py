@@ -27,7 +27,8 @@ from flares import flare
 from ports import free_port
 
 from fedcluster_app.transports.flower import coordinator
-from fedcluster_app.transports.flower._programs import end, environment, is_healthy
+from fedcluster_app.transports.flower._programs import environment, is_healthy
+from fedcluster_app.trust.owned_files import end
 
 ROUNDS = 4
 EMPTY = """

@@ -205,12 +205,11 @@ class RunningFederation:
         command.kill()
 
     def children(self, command: Command, what: str) -> list[int]:
-        """The processes that a command has started with this word among their arguments."""
+        """The processes of a command with this word among their arguments, however started."""
         return [
             pid
-            for pid in self.pids()
-            if parent_of(pid) == command.process.pid
-            and what.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
+            for pid in self.programs(command)[1:]
+            if what.encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
         ]
 
     def run(self, *arguments: object) -> Command:

@@ -41,9 +41,9 @@ FLOWER = Programs(
     frozenset({"coordinator", "superlink", "site"}),
 )
 FLARE = Programs(
-    {"server": "", "run": "runner_process", "command": ""},
+    {"coordinator": "", "server": "server_train", "run": "runner_process", "command": ""},
     {"site": "", "worker": "worker_process"},
-    frozenset({"server", "site"}),
+    frozenset({"coordinator", "server", "site"}),
 )
 
 
@@ -77,7 +77,7 @@ class Kill:
         running.wait_for_exchange(self.exchange)
         time.sleep(self.later)
         command = running.sites[self.site] if self.at_site else running.coordinator
-        if self.what == "command":  # of who asked for the run, which carries it out over FLARE
+        if self.what == "command":  # of who asked for the run, which goes on
             command = running.asked
         word = {**self.programs.of_coordinator, **self.programs.of_site}[self.what]
         victims = running.children(command, word) if word else [command.process.pid]

@@ -29,18 +29,18 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_084,
-    "lines of the application": 20_721,
+    "lines of the application": 20_765,
     "modules": 224,
-    "functions": 4313,
+    "functions": 4321,
     "modules that a fit loads": 72,
-    "constants": 248,
-    "commands": 44,
-    "options": 228,
+    "constants": 247,
+    "commands": 43,
+    "options": 227,
     "options of fit": 25,
     "refused combinations": 49,
-    "words of the pages": 35_979,
+    "words of the pages": 35_977,
     "pages": 28,
-    "lines of tests": 63_791,
+    "lines of tests": 63_816,
     "lines of tests of refusals and pairs": 2_692,
 }
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -58,31 +57,19 @@ def federation_at(folder: Path) -> Federation:
     return Federation.load(folder)
 
 
-@contextmanager
 def coordinator_at(
     folder: Path, *, options: RunOptions | None = None, run: str | None = None
-) -> Iterator[Coordinator]:
-    """Yield the coordinator of a folder, which is that of a federation or of an operator.
+) -> Coordinator:
+    """Return the coordinator of a folder, which is that of a federation or of an operator.
 
-    Options, or the name of a run, are checked first. Over FLARE, whose server is started
-    separately, this program becomes the coordinator if there is no other.
+    Options, or the name of a run, are checked first.
     """
     needs("httpx", "flower")
     from fedcluster_app.coordinator.service_client import Coordinator
 
     coordinator = Coordinator.at(folder)
     coordinator.check(options=options, run=run)
-    federation = coordinator.federation
-    if federation is None or not federation.has_flare or coordinator.answers():
-        yield coordinator
-        return
-    needs("nvflare", "flare")
-    from fedcluster_app.coordinator.service import operated
-    from fedcluster_app.transports.flare.coordinator import FlareCarrier
-    from fedcluster_app.trust.owned_files import running
-
-    with running(federation.folder), operated(FlareCarrier(federation)):
-        yield coordinator
+    return coordinator
 
 
 def begin(
@@ -95,8 +82,8 @@ def begin(
     if columns is not None:
         options = replace(options, columns=column_list(columns))
     screen = Screen(as_json=show.as_json, quiet=show.quiet)
-    with coordinator_at(folder, options=options) as coordinator:
-        follow(coordinator, screen, lambda: coordinator.begin(job, options), options.out)
+    coordinator = coordinator_at(folder, options=options)
+    follow(coordinator, screen, lambda: coordinator.begin(job, options), options.out)
 
 
 def follow(coordinator: Coordinator, screen: Screen, begun: Callable[[], str], out: Path) -> None:
@@ -131,7 +118,8 @@ def show(
     from fedcluster.texts import Table, counted
     from fedcluster_app.report.tables import MOST_ROWS
 
-    with Screen(as_json=as_json, quiet=False) as screen, coordinator_at(folder) as coordinator:
+    with Screen(as_json=as_json, quiet=False) as screen:
+        coordinator = coordinator_at(folder)
         status = coordinator.get("/sites")
         runs = coordinator.get("/runs")["runs"][::-1]
         screen.warnings += _warnings(status)
@@ -217,8 +205,7 @@ def doctor(folder: Folder, as_json: cli.AsJson = False) -> None:
 @app.command(epilog="Example: fedcluster federation cancel trial 20260102-030405-ab12")
 def cancel(folder: Folder, name: RunName) -> None:
     """Cancel a run that waits or goes on; its sites are told."""
-    with coordinator_at(folder, run=name) as coordinator:
-        state = coordinator.post(f"/runs/{name}/cancel")["state"]
+    state = coordinator_at(folder, run=name).post(f"/runs/{name}/cancel")["state"]
     say(f"Run {name} is {'cancelled' if state == 'cancelled' else 'being cancelled'}.")
 
 
@@ -328,9 +315,7 @@ def restore(
         needs("nvflare", "flare")
         from fedcluster_app.transports.flare.locks import harden
 
-        server = federation.file("flare", "server")
-        harden(server, "../..")
-        start = command_line("flare", "start", server)
+        harden(federation.file("flare", "server"), "../..")
     sites = counted(len(federation.sites), "site")
     say(f"Wrote {folder}, with {sites}. End the coordinator elsewhere first;")
     say(f"then: {start}")
@@ -494,19 +479,19 @@ def new(
 def start(folder: Folder, log_format: LogFormat = Format.TEXT, _plugin: cli.Plugin = None) -> None:
     """Let the sites connect and carry out runs, until interrupted.
 
-    Runs Flower's SuperLink, whose output goes to DIR/flower/superlink.log. Runs that wait, or were
-    broken off when the coordinator ended, go on. For FLARE, use fedcluster flare start.
+    Runs Flower's SuperLink, whose output goes to DIR/flower/superlink.log, or FLARE's server (to
+    DIR/logs/flare-server.log). Runs that wait, or were broken off when the coordinator ended, go
+    on.
     """
     federation = _loaded(folder)
-    from fedcluster.errors import InputError
     from fedcluster_app.cli._screen import until_interrupted
     from fedcluster_app.coordinator.lifecycle import expiry_notice
     from fedcluster_app.coordinator.service import operated
-    from fedcluster_app.transports.flower.coordinator import run_jobs, serve
 
     if federation.has_flare:
-        how = command_line("flare", "start", federation.file("flare", "server"))
-        raise InputError(f"FLARE carries this federation: run {how}")
+        from fedcluster_app.transports.flare.coordinator import run_jobs, serve
+    else:
+        from fedcluster_app.transports.flower.coordinator import run_jobs, serve  # type: ignore
     with (
         until_interrupted(),
         telling(federation.file("logs", "coordinator.jsonl"), log_format) as tell,
@@ -730,10 +715,10 @@ def resume(
 
     Of a run that is done, fetch the files.
     """
-    with coordinator_at(context.obj, run=name) as coordinator:
-        screen = Screen(as_json=as_json, quiet=quiet)
-        where = out or coordinator.out_of(name)
-        follow(coordinator, screen, lambda: coordinator.resume(name), where)
+    coordinator = coordinator_at(context.obj, run=name)
+    screen = Screen(as_json=as_json, quiet=quiet)
+    where = out or coordinator.out_of(name)
+    follow(coordinator, screen, lambda: coordinator.resume(name), where)
 
 
 @run_app.command(
@@ -755,9 +740,9 @@ def forget(
     used as long as the questions do not depend on the site; then they are asked again.
     """
     show.check_folder(out)
-    with coordinator_at(context.obj) as coordinator:
-        screen = Screen(as_json=show.as_json, quiet=show.quiet)
-        follow(coordinator, screen, lambda: coordinator.forget(name, site, out), out)
+    coordinator = coordinator_at(context.obj)
+    screen = Screen(as_json=show.as_json, quiet=show.quiet)
+    follow(coordinator, screen, lambda: coordinator.forget(name, site, out), out)
     before = coordinator.folder / "runs" / name if coordinator.federation else f"run {name}"
     say(f"Delete {before} and its results: they hold sums of {site}.")
 
@@ -933,8 +918,8 @@ def _renew_kits(federation: Federation, *, new_authority: bool) -> datetime:
     renew_kits(federation, new_authority=new_authority)
     kit = federation.file("sites", "SITE", "flare")
     say(f"Hand {kit} to each site: it puts the folder startup in the place of its own and starts")
-    how = command_line("flare", "start", federation.file("flare", "server"))
-    say(f"again. Start the server again: {how}")
+    how = command_line("federation", "start", federation.folder)
+    say(f"again. End the coordinator, and start it again: {how}")
     old = "do not count any more" if new_authority else "count until they end"
     say(f"Certificates made before {old}.")
     return certificate_end(federation.file(FLARE[0]))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -19,7 +19,7 @@ app = typer.Typer(
     no_args_is_help=True,
 )
 
-Kit = Annotated[Path, argument("KIT", "Startup kit of a site or of the server.")]
+Kit = Annotated[Path, argument("KIT", "Startup kit.")]
 
 
 @app.command(
@@ -51,7 +51,7 @@ def kit(
         federation = Federation.load(folder)
     make_kits(federation, lead)
     say(f"Wrote {folder}: hand sites/NAME to each of {', '.join(federation.sites)}.")
-    say(f"Start the server: {command_line('flare', 'start', folder / 'flare' / 'server')}")
+    say(f"Start the coordinator: {command_line('federation', 'start', folder)}")
     say("Start a site: fedcluster flare start flare, in its folder, once its site.toml is right.")
 
 
@@ -93,47 +93,13 @@ def check(
 
 @app.command(epilog="Example: fedcluster flare start sites/north/flare")
 def start(kit: Kit) -> None:
-    """Run FLARE's program of a kit until interrupted, once its locks are checked.
+    """Run FLARE's program of a site's kit until interrupted, once its locks are checked.
 
     This is startup/sub_start.sh --once of the kit, with the Python that runs fedcluster. Numerical
     kernels that were never compiled on this machine are compiled before a site connects.
     """
     needs("nvflare", "flare")
     from fedcluster.engines.warming import ensure_warmed
-    from fedcluster_app.transports.flare.coordinator import kit_notice, start_kit
-    from fedcluster_app.transports.flare.locks import check_locks, kind_of
+    from fedcluster_app.transports.flare.coordinator import start_kit
 
-    check_locks(kit)
-    if notice := kit_notice(kit):
-        say(notice)
-    if kind_of(kit) == "site":
-        ensure_warmed(say)
-    start_kit(kit)
-
-
-@app.command(epilog="Example: fedcluster flare job trial 20260102-030405-ab12 --out job")
-def job(
-    folder: Folder,
-    runs: Annotated[list[str], argument("RUN...", "Names of runs.")],
-    out: Annotated[Path, option("DIR", "Folder to write.", "--out", "-o")],
-) -> None:
-    """Write the job that carries out runs, for who submits it by FLARE's own console.
-
-    It is three JSON files with the names of the runs and no code. fedcluster federation run DIR
-    submits it by itself. A run that was submitted before goes on from its records.
-    """
-    from fedcluster.errors import InputError
-    from fedcluster_app.coordinator.folder import Federation
-    from fedcluster_app.records import load_record
-    from fedcluster_app.transports.flare.locks import write_flare_job
-
-    federation = Federation.load(folder)
-    quorum: list[int] = []
-    for name in runs:
-        path = federation.file("runs", name, "job.json")
-        if not path.is_file() or Path(name).name != name:
-            raise InputError(f"{folder} has no run {name!r}")
-        content = load_record(path, dict[str, Any])
-        quorum.append(content["quorum"] or len(content["sites"]))
-    write_flare_job(out, runs, federation.sites, min(quorum))
-    say(f"Wrote {out}: submit it by submit_job in the console of FLARE.")
+    start_kit(kit, say, lambda: ensure_warmed(say))

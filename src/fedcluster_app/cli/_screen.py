@@ -223,7 +223,7 @@ IN_ORDER_OF_USE = (
     *("cancel", "reload", "log", "evidence", "permit", "key", "operator", "backup", "restore"),
     *("prune", "add-site", "remove-site", "rotate-key"),
 )
-ADVANCED = ("warm-up", "audit", "certificate", "groups", "job")
+ADVANCED = ("warm-up", "audit", "certificate", "groups")
 """Commands as help lists them; advanced ones by themselves, and those of neither list last."""
 
 

@@ -95,9 +95,7 @@ def _log(federation: Federation) -> tuple[str, str]:
 def _program(federation: Federation) -> Finding:
     """Return whether the coordinator runs, and sites could reach it from this machine."""
     start = command_line("federation", "start", federation.folder)
-    if federation.has_flare:
-        start = command_line("flare", "start", federation.file("flare", "server"))
-    elif is_running(federation.folder):
+    if is_running(federation.folder):
         here = Address.read(federation.local_address)
         return reached(here, federation.authority, federation.host)
     return Finding("coordinator", DOUBTFUL, f"is not seen to run here: {start}")

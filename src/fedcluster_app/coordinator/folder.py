@@ -337,13 +337,11 @@ def _pages(federation: Federation) -> dict[str, bytes]:
 def readme(federation: Federation) -> bytes:
     """Return the instructions in the folder of a federation for its coordinator."""
     address, folder = federation.address, federation.folder.name
-    start = f"flare start {folder}/flare/server"
     text = _template("README.md").format(
         n=len(federation.sites),
         address=address,
         handed=", ".join(f"`sites/{name}`" for name in federation.sites),
         folder=folder,
-        start=start if federation.has_flare else f"federation start {folder}",
         security=_template(f"{_kind(federation)}/security.md").format(address=address).rstrip(),
     )
     return text.encode()

@@ -114,6 +114,15 @@ def located(content: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     return {**content, **paths, "parameters": parameters, **forgotten}
 
 
+def lack(content: Mapping[str, Any], here: Collection[str]) -> str:
+    """Return which sites of a run are not connected, nothing if enough are."""
+    absent = sorted(set(content["sites"]) - set(here))
+    enough = content["quorum"] or len(content["sites"])
+    if len(content["sites"]) - len(absent) >= enough:
+        return ""
+    return f"not connected: {', '.join(absent)}; {enough} sites are needed"
+
+
 def engine_over(
     transport: Transport,
     sites: Collection[str],

@@ -19,7 +19,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
@@ -535,8 +535,7 @@ def operated(carrier: Carrier) -> Iterator[RunQueue]:
             log.append(lambda _: {"event": "started", "address": address})
             why = "asked to"
             try:
-                # FLARE's sessions turn off the output of the whole process while they open
-                with nullcontext() if federation.has_flare else noting_sites(log, health):
+                with noting_sites(log, health):
                     yield queue
             except KeyboardInterrupt:
                 raise

@@ -7,12 +7,16 @@ finishes its changes. Programs that work on a folder end with those that started
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import re
 import shutil
 import signal
+import socket
+import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Thread
@@ -40,6 +44,17 @@ LOCK, DECIDED, DRAFT = ".lock", ".changes", ".changes.partial"
 """Names in the folder: the lock, committed changes, and changes that are being written."""
 GONE = "gone.json"
 """The file, among changes, that lists removed files."""
+
+SHUTDOWN = re.compile(
+    r"Shutting down|Waiting for \w+ shutdown|FastAPI lifespan|\w+ shutdown complete|Finished server"
+)
+"""Lines that a server prints after the reason for its end."""
+
+LEVEL = re.compile(r"^(\S+Z )?(INFO|WARNING|ERROR|DEBUG)\s*(:|\[[\w.]+\])\s*")
+"""The beginning of a line of Flower and, with the time, of its web server."""
+
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+"""Escape sequences that colour a line."""
 
 
 @contextmanager
@@ -276,3 +291,144 @@ def _is_there(process: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def reason_of_end(printed: str) -> str:
+    """Return a program's last output, in one line without tracebacks and that of its shutdown."""
+    _, trace, last = printed.rpartition("Traceback (most recent call last):\n")
+    printed = "\n".join(line for line in last.splitlines() if not (trace and line[:1].isspace()))
+    lines = [LEVEL.sub("", line.strip()) for line in printed.splitlines()]
+    lines = [line for line in lines if line and not SHUTDOWN.match(line)]
+    return " ".join(lines[-4:])[-300:] or "it said nothing"
+
+
+class ManagedProcess:
+    """Running program of a transport.
+
+    Parameters
+    ----------
+    name : str
+        The program, in words.
+    process : Popen
+        Its process.
+    log : Path
+        The file that receives its output.
+    """
+
+    start_seconds = 300.0  # seconds that it may take to start on a busy machine
+
+    def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.name, self.process, self.log = name, process, log
+
+    @classmethod
+    @contextmanager
+    def running(
+        cls, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]
+    ) -> Iterator[ManagedProcess]:
+        """Start a program, which is ended with the block."""
+        log.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(b"")
+        with log.open("ab") as file:  # so that the program goes on at the end where it is shortened
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                env=env,
+                # Ctrl-C should reach only this process, which then ends the child
+                start_new_session=True,
+            )
+        try:
+            yield cls(name, process, log)
+        finally:
+            end(process)
+
+    @property
+    def runs(self) -> bool:
+        """Return whether the program is still running."""
+        return self.process.poll() is None
+
+    def printed(self) -> str:
+        """Return the output of the program so far, without colours."""
+        with suppress(OSError):
+            return COLOURS.sub("", self.log.read_text("utf-8", errors="replace"))
+        return ""
+
+    def complaint(self) -> str:
+        """Return its last output in one line."""
+        return reason_of_end(self.printed())
+
+    def wait_for_start(self, is_started: Callable[[], bool]) -> None:
+        """Wait until the program answers.
+
+        Raises
+        ------
+        InputError
+            If it ends, or does not answer in time.
+        """
+        end = time.monotonic() + self.start_seconds
+        while not is_started():
+            self.check()
+            if time.monotonic() > end:
+                raise InputError(
+                    f"{self.name} did not start within {self.start_seconds:g} s; see {self.log}"
+                )
+            time.sleep(0.1)
+        self.check()  # another program may answer
+
+    def check(self) -> None:
+        """Raise an error if the program has ended.
+
+        Raises
+        ------
+        InputError
+            With its last output and the file with all of it.
+        """
+        if not self.runs:
+            raise InputError(f"{self.name} has ended: {self.complaint()}; see {self.log}")
+
+
+def shorten_log(log: Path, largest: int = 16 << 20) -> None:
+    """Move a log of more bytes to a second file, in place of the one that was moved before.
+
+    A program that writes to its end goes on in the first one.
+    """
+    with suppress(OSError):
+        if log.stat().st_size > largest:
+            shutil.copyfile(log, log.with_suffix(".log.1"))
+            os.truncate(log, 0)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End a process, at first by asking, and all its remaining children."""
+    process.terminate()
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(5.0)  # seconds to end by itself
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, 9)
+    process.wait()
+
+
+def wait_for_port(host: str, port: int) -> None:
+    """Wait until the program of a coordinator that was killed has left a port.
+
+    Raises
+    ------
+    InputError
+        If a program does not leave it.
+    """
+    end = time.monotonic() + ORPHAN
+    while True:
+        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listener.bind((host, port))
+            except OSError as error:
+                if error.errno == errno.EADDRINUSE and time.monotonic() < end:
+                    time.sleep(0.05)
+                    continue
+                raise InputError(
+                    f"port {port} cannot be listened at: {error.strerror}; end the program that "
+                    "does, or see address and bind in federation.toml"
+                ) from error
+            return

@@ -9,6 +9,7 @@ import re
 import socket
 import ssl
 import stat
+import sys
 import threading
 import time
 import weakref
@@ -56,9 +57,11 @@ from fedcluster_app.transports.flower import _app as apps
 from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower import coordinator, flower_engine
 from fedcluster_app.transports.flower._launcher import SECRET, FleetOnly
-from fedcluster_app.transports.flower._programs import SuperLink, is_healthy
+from fedcluster_app.transports.flower._programs import is_healthy
 from fedcluster_app.transports.flower._transport import discover_nodes
+from fedcluster_app.trust import owned_files
 from fedcluster_app.trust.audit_log import read_log
+from fedcluster_app.trust.owned_files import ManagedProcess, shorten_log, wait_for_port
 from fedcluster_app.wire.exchange import RetryingTransport
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
@@ -546,19 +549,23 @@ def test_a_program_ends_with_its_reason_and_not_with_its_farewell(tmp_path):
         "INFO:     Waiting for application shutdown.\nINFO:     Finished server process [7]\n"
     )
     nothing: Any = None
-    assert SuperLink(nothing, log).complaint() == "The disk is full."
+    program = ManagedProcess("superlink", nothing, log)
+    assert program.complaint() == "The disk is full."
+    trace = "Traceback (most recent call last):\n  File\n    f()\nValueError: no disk\n"
+    log.write_text(f"one\n{trace}\nDuring handling of it:\n\n{trace}")
+    assert program.complaint() == "ValueError: no disk"
 
 
-def test_the_log_of_a_program_that_never_ends_stays_small(tmp_path: Path, monkeypatch) -> None:
+def test_the_log_of_a_program_that_never_ends_stays_small(tmp_path: Path) -> None:
     """Two files of it, of which the second is overwritten, and the program goes on in the first."""
     program = tmp_path / "program.py"
     program.write_text("while True: print('one line after another ' * 20, flush=True)")
-    monkeypatch.setattr("fedcluster_app.transports.flower._launcher.__file__", str(program))
     log, moved = tmp_path / "superlink.log", 0
-    with SuperLink.running([], log, tmp_path) as superlink:
+    command = [sys.executable, str(program)]
+    with ManagedProcess.running("Flower's superlink", command, log, os.environ) as superlink:
         while moved < 3:
             before = log.stat().st_size
-            programs.shorten_log(log, 1 << 16)
+            shorten_log(log, 1 << 16)
             moved += log.stat().st_size < before
             assert superlink.runs
     assert log.read_bytes()[:8] != b"\0" * 8
@@ -614,7 +621,7 @@ def test_without_the_secret_nobody_asks_more_than_sites_do(host, secret):
 def test_a_program_that_does_not_start_is_complained_of(tmp_path: Path) -> None:
     with (
         pytest.raises(InputError, match=r"Flower's superlink has ended: .* see .*log"),
-        SuperLink.running(["--nonsense"], tmp_path / "log", tmp_path / "home") as one,
+        programs.superlink(["--nonsense"], tmp_path / "log", tmp_path / "home") as one,
     ):
         one.process.wait(60)
         one.check()
@@ -753,5 +760,13 @@ def test_a_start_waits_until_a_killed_coordinator_s_program_has_left_the_port() 
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port, began = taken.getsockname()[1], time.monotonic()
         threading.Timer(0.6, taken.close).start()
-        programs.wait_for_port("127.0.0.1", port)
+        wait_for_port("127.0.0.1", port)
         assert time.monotonic() - began > 0.5
+
+
+def test_a_port_that_another_program_keeps_is_named(monkeypatch) -> None:
+    monkeypatch.setattr(owned_files, "ORPHAN", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(InputError, match=f"port {port} cannot be listened at: Address already"):
+            wait_for_port("127.0.0.1", port)

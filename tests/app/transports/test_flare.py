@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
 from pathlib import Path
@@ -29,6 +29,7 @@ from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
+from nvflare.fuel.hci.client import api as console
 from typed import invoke
 
 from fedcluster.core.files import write_json
@@ -98,13 +99,11 @@ def test_kits_have_all_locks_and_are_for_their_owner_only(trial):
 def test_the_folders_say_how_to_start_flare(trial):
     """And nothing of Flower's programs, which a site would start in vain."""
     texts = [(folder / "README.md").read_text() for folder in (trial, trial / "sites" / "north")]
-    assert "fedcluster flare start trial/flare/server\n" in texts[0]
+    assert "fedcluster federation start trial\n" in texts[0]
     assert "fedcluster flare start flare\n" in texts[1]
     assert "fedcluster[flare]" in texts[1]
     for text in texts:
-        assert not any(
-            word in text for word in ("{", "flower", "start site.toml", "federation start")
-        )
+        assert not any(word in text for word in ("{", "flower", "start site.toml"))
         assert "secret" in text.rpartition("\n\n")[2]
 
 
@@ -254,7 +253,8 @@ def that_ends(path: Path, days: float) -> None:
 def test_the_end_of_a_kit_is_spoken_of_60_days_ahead(trial, monkeypatch):
     """By the coordinator, and at each site's own start."""
     started: list[Path] = []
-    monkeypatch.setattr("fedcluster_app.transports.flare.coordinator.start_kit", started.append)
+    monkeypatch.setattr(os, "execve", lambda *_: started.append(Path.cwd()))
+    monkeypatch.chdir(trial)
     federation, kit = Federation.load(trial), kits(trial)["site"]
     assert expiry_notice(federation) == ""
     assert days_of_certificate(federation) == pytest.approx(360, abs=1)
@@ -274,8 +274,15 @@ def test_a_kit_that_has_ended_is_named_as_such(trial, monkeypatch):
     status, said = invoke("flare", "start", kit)
     assert (status, "client.crt expired on 20" in said) == (2, True), said
     that_ends(lead, -1)
-    status, said = invoke("federation", "run", trial, "fit", "-k", 2, "--out", trial / "out")
+    status, said = invoke("federation", "start", trial)
     assert (status, f"{lead} expired on 20" in said) == (2, True), said
+
+
+def how_to_start(kind: str, folder: Path) -> list[object]:
+    """The command that starts FLARE's program of a kit."""
+    if kind == "server":
+        return ["federation", "start", folder]
+    return ["flare", "start", kits(folder)[kind]]
 
 
 @pytest.mark.parametrize("kind", ["server", "site"])
@@ -295,9 +302,8 @@ def test_a_kit_as_it_is_provisioned_lacks_locks_and_is_not_started(kind, trial):
     assert [each for each in told if each not in missing] == []
     status, said = invoke("flare", "check", kit, "--json")
     assert (status, json.loads(said)["kind"]) == (1, kind)
-    status, said = invoke("flare", "start", kit)
-    assert status == 2
-    assert "lacks a lock" in said
+    status, said = invoke(*how_to_start(kind, trial))
+    assert (status, "lacks a lock" in said) == (2, True), said
     status, said = invoke(
         "flare", "check", kit, "--harden", "../site.toml" if kind == "site" else "../.."
     )
@@ -451,15 +457,13 @@ def test_the_environment_of_a_program_names_our_python_and_none_of_flare_s_setti
 
 
 def test_a_job_is_three_files_that_name_two_installed_classes(tmp_path):
-    folder = write_flare_job(tmp_path / "job", ["one", "two"], SITES, None)
+    folder = write_flare_job(tmp_path / "job", "one", SITES)
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     config = ["app/config/config_fed_client.json", "app/config/config_fed_server.json"]
     assert files == [*config, "meta.json"]
     client, told, meta = (json.loads((folder / name).read_text()) for name in files)
     assert client["executors"] == [{"tasks": ["none"], "executor": {"path": locks.EXECUTOR}}]
-    assert told["workflows"] == [
-        {"id": "runs", "path": locks.CONTROLLER, "args": {"runs": ["one", "two"]}}
-    ]
+    assert told["workflows"] == [{"id": "run", "path": locks.CONTROLLER, "args": {"run": "one"}}]
     assert meta["deploy_map"] == {"app": ["server", *SITES]}
     assert meta["min_clients"] == 2
 
@@ -523,8 +527,8 @@ class Network:
             return {name: make_reply(ReturnCode.TOPIC_UNKNOWN)}
         return {name: self.sites[name].handlers[topic](topic, request, fl_ctx)}
 
-    def carry_out(self, *names: str) -> server.RunController:
-        controller = server.RunController(list(names))
+    def carry_out(self, name: str) -> server.RunController:
+        controller = server.RunController(name)
         context: Any = SimpleNamespace(get_engine=lambda: self)
         controller.log_info = controller.log_error = lambda *_: None
         controller.start_controller(context)
@@ -736,10 +740,40 @@ def test_a_site_that_flare_does_not_know_is_not_connected(said):
 
 
 def test_a_server_that_is_not_there_is_said_at_once(trial):
-    """FLARE's own session would try for a while."""
-    status, said = invoke("federation", "run", trial, "fit", "-k", 2, "--out", trial / "out")
-    assert status == 2
-    assert "does not answer (ConnectionRefusedError); start it with fedcluster flare start" in said
+    """FLARE's own session would try for a while, and no command opens one."""
+    with pytest.raises(SiteError, match=r"does not answer \(ConnectionRefusedError\)"):
+        carrying.open_session(Federation.load(trial))
+    for command in (["show"], ["run", "fit", "-k", 2, "--out", trial / "out"]):
+        given = ["federation", command[0], trial, *command[1:]]
+        status, said = invoke(*given)
+        assert (status, f"run fedcluster federation start {trial}" in said) == (2, True), said
+
+
+def test_a_server_s_kit_is_started_by_the_coordinator(trial):
+    status, said = invoke("flare", "start", kits(trial)["server"])
+    assert (status, f"run fedcluster federation start {trial}" in said) == (2, True), said
+
+
+@pytest.mark.parametrize("script", ["", "python3 -m other", "exec 'python3 -m nvflare.private"])
+def test_a_kit_that_does_not_say_how_flare_starts_is_refused(script, trial):
+    (kits(trial)["server"] / "startup" / "sub_start.sh").write_text(script)
+    status, said = invoke("federation", "start", trial)
+    assert (status, "sub_start.sh does not start FLARE's server" in said) == (2, True), said
+
+
+def test_a_server_that_ends_at_its_start_is_said_in_one_line(trial):
+    (kits(trial)["server"] / "startup" / "fed_server.json").write_text("{")
+    status, said = invoke("federation", "start", trial)
+    assert (status, "FLARE's server has ended: json.decoder.JSONDecodeError" in said) == (2, True)
+    assert len(said.splitlines()) == 1, said
+
+
+def test_what_flare_prints_is_nobody_s_to_read(capsys):
+    """Its own progress, and tracebacks of what fails, which fedcluster tells in one line."""
+    assert console is carrying.console  # type: ignore[attr-defined]
+    console.AdminAPI._print_hci(None, "Connecting to FLARE ...")  # noqa: SLF001
+    console.traceback.print_exc()
+    assert capsys.readouterr() == ("", "")
 
 
 def test_a_cancelled_run_ends_over_flare_too(network, trial, tmp_path, monkeypatch):
@@ -786,21 +820,33 @@ def test_commands_for_a_federation_of_flare_s_need_no_flower(trial, monkeypatch)
     )
     status, said = invoke("federation", "operator", trial)
     assert status == 0, said
+    (trial / "flare" / "server" / "startup" / "fed_server.json").unlink()
     status, said = invoke("federation", "start", trial)
-    assert status == 2
-    assert "run fedcluster flare start" in said
+    assert (status, "is no startup kit of FLARE" in said) == (2, True), said
 
 
 # Sites that are not there
 
 
 class Console:
-    """FLARE's session, in which sites come after so many looks, and a job is never begun."""
+    """FLARE's session, in which sites come after so many looks, and a job is never begun.
+
+    With ``fails``, its next questions fail.
+    """
+
+    fails: tuple[Exception, ...] = ()
 
     def __init__(self, *looks: list[str]) -> None:
         self.looks, self.submitted, self.aborted = list(looks), 0, list[str]()
 
+    @property
+    def api(self) -> Any:
+        return SimpleNamespace(close=lambda: None)
+
     def get_system_info(self) -> Any:
+        if self.fails:
+            error, *self.fails = self.fails  # type: ignore[assignment]
+            raise error
         names = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
         return SimpleNamespace(client_info=[SimpleNamespace(name=name) for name in names])
 
@@ -821,11 +867,11 @@ def awaiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
     monkeypatch.setattr(carrying, "SITES_LOOK", 0.01)
 
     def made(console: Console, **terms: object) -> tuple[FlareCarrier, Path]:
-        monkeypatch.setattr(carrying, "session", lambda _federation: nullcontext(console))
+        monkeypatch.setattr(carrying, "open_session", lambda _federation: console)
         content = {"sites": ["north", "south", "west"], "quorum": None, "deadline": 0.2, **terms}
         (tmp_path / "job.json").write_text(json.dumps(content))
         federation = Federation(tmp_path, "127.0.0.1:1", ("north", "south", "west"))
-        return FlareCarrier(federation), tmp_path
+        return FlareCarrier(federation, None), tmp_path  # type: ignore[arg-type]
 
     return made
 
@@ -842,6 +888,27 @@ def test_a_site_that_is_absent_at_submission_is_named_at_the_deadline(awaiting) 
     with pytest.raises(SiteError):
         carrier.hand_over(folder)
     assert time.monotonic() - began < 60
+
+
+def test_a_session_that_flare_has_lost_is_opened_again(awaiting, monkeypatch) -> None:
+    """Once for a question: then nobody answers, and the next question opens another."""
+    asked, opened = Console(["south"]), list[object]()
+    carrier, _ = awaiting(asked)
+
+    def opening(federation: Federation) -> Console:
+        opened.append(federation)
+        return asked
+
+    monkeypatch.setattr(carrying, "open_session", opening)
+    assert carrier.sites_online() == ["south"]
+    asked.fails = (RuntimeError("session closed"),)
+    assert carrier.sites_online() == ["south"]
+    assert len(opened) == 2
+    asked.fails = (RuntimeError("lost"), RuntimeError("lost"))
+    with pytest.raises(SiteError, match=r"FLARE's server does not answer \(RuntimeError\)"):
+        carrier.sites_online()
+    assert carrier.sites_online() == ["south"]
+    assert len(opened) == 4
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower import coordinator, node
 from fedcluster_app.transports.flower._app import RunGrid
 from fedcluster_app.transports.flower._programs import Access, environment
+from fedcluster_app.trust import owned_files
 
 PACKAGE = Path(launcher.__file__).parent
 
@@ -407,8 +408,8 @@ def test_what_servers_print_in_the_end_is_known():
     for text in farewells:
         assert f'"{text}' in said, text
         record = logging.LogRecord("uvicorn.error", logging.INFO, "", 0, text, (), None)
-        line = programs.COLOURS.sub("", fmt.format(record))
-        assert programs.reason_of_end(f"the reason\n{line}") == "the reason"
+        line = owned_files.COLOURS.sub("", fmt.format(record))
+        assert owned_files.reason_of_end(f"the reason\n{line}") == "the reason"
 
 
 # The guard

@@ -1,4 +1,4 @@
-"""The coordinator's end of FLARE: an installed controller that carries out runs."""
+"""The coordinator's end of FLARE: an installed controller that carries out a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nvflare.apis.signal import Signal
 
 from fedcluster.errors import InputError, SiteError
 from fedcluster_app.coordinator.folder import CANCEL, Federation
-from fedcluster_app.coordinator.run_job import engine_over, outcome_of, run_in_folder, terms_of
+from fedcluster_app.coordinator.run_job import engine_over, run_in_folder, terms_of
 from fedcluster_app.coordinator.runs import find_run
 from fedcluster_app.transports.flare.locks import TOPIC, check_locks, place_of
 from fedcluster_app.trust.owned_files import end_with, private_files
@@ -101,21 +101,21 @@ def flare_engine(
 
 
 class RunController(Controller):
-    """Controller that carries out runs, one after the other.
+    """Controller that carries out a run.
 
-    A FLARE job only names the runs: what they do is in the ``job.json`` of each run, in the
-    federation's folder on this machine. Records are kept there too, so that a run that is submitted
-    again continues, in any job of FLARE.
+    A FLARE job only names the run: what it does is in its ``job.json``, in the federation's folder
+    on this machine. Records are kept there too, so that a run that is submitted again continues,
+    in any job of FLARE.
 
     Parameters
     ----------
-    runs : list of str
-        The names of the runs.
+    run : str
+        The name of the run.
     """
 
-    def __init__(self, runs: list[str]) -> None:
+    def __init__(self, run: str) -> None:
         super().__init__()
-        self._runs = runs
+        self._run = run
         self._federation: Federation | None = None
 
     def start_controller(self, fl_ctx: FLContext) -> None:
@@ -129,19 +129,15 @@ class RunController(Controller):
             self.system_panic(str(error), fl_ctx)
 
     def control_flow(self, abort_signal: Signal, fl_ctx: FLContext) -> None:
-        """Carry out the runs."""
+        """Carry out the run; one that has ended, as its job was submitted twice, is left alone."""
         if self._federation is None:
             return
-        caller = FlareCaller(fl_ctx.get_engine())
-        for name in map(str, self._runs):
-            folder = find_run(self._federation, name)
-            if folder is None:
-                self.log_error(fl_ctx, "the job names a run that the federation does not have")
-                continue
-            if outcome_of(folder).get("done"):
-                continue  # ignore a job that was submitted twice
-            error = run_job(caller, folder, abort_signal)
-            self.log_info(fl_ctx, f"run {name}: {error or 'done'}")
+        folder = find_run(self._federation, self._run)
+        if folder is None:
+            self.log_error(fl_ctx, "the job names a run that the federation does not have")
+            return
+        error = run_job(FlareCaller(fl_ctx.get_engine()), folder, abort_signal)
+        self.log_info(fl_ctx, f"run {folder.name}: {error or 'done'}")
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
         """Do nothing."""

@@ -1,4 +1,4 @@
-"""Coordinator over FLARE: startup kits, and a session that submits runs to FLARE's server.
+"""Coordinator over FLARE: startup kits, FLARE's server, and a session that submits runs to it.
 
 Kits are created by FLARE's provisioning, moved to the folders of their sites, and locked.
 """
@@ -8,36 +8,48 @@ from __future__ import annotations
 import json
 import logging
 import os
+import shlex
 import shutil
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
-from dataclasses import dataclass
-from io import StringIO
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from socket import create_connection
 from tempfile import TemporaryDirectory
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, TypeVar
 
-from nvflare.fuel.flare_api.api_spec import JobNotFound, NoConnection
+from nvflare.fuel.flare_api.api_spec import InvalidJobDefinition, JobNotFound
 from nvflare.fuel.flare_api.flare_api import Session, new_secure_session
+from nvflare.fuel.hci.client import api as console
 
 from fedcluster.errors import InputError, SiteError
 from fedcluster.texts import command_line
 from fedcluster_app.coordinator.certificates import AUTHORITY_DAYS
 from fedcluster_app.coordinator.folder import CANCEL, Federation, changing, readme, site_pages
-from fedcluster_app.coordinator.lifecycle import check_counts, check_valid, notice_of
+from fedcluster_app.coordinator.lifecycle import FolderWatch, check_counts, check_valid, notice_of
+from fedcluster_app.coordinator.run_job import lack
 from fedcluster_app.records import load_record
 from fedcluster_app.transports.flare.locks import (
     check_locks,
     harden,
     kind_of,
     make_private,
+    place_of,
     write_flare_job,
 )
-from fedcluster_app.trust.owned_files import commit, private_files
+from fedcluster_app.trust.owned_files import (
+    ManagedProcess,
+    commit,
+    private_files,
+    running,
+    shorten_log,
+    wait_for_port,
+)
 
 SERVER = "coordinator"
 """FLARE's name of the coordinator."""
@@ -263,29 +275,33 @@ def _provision(work: Path, file: Path) -> None:
         raise InputError(f"FLARE did not make the kits: {output}")
 
 
-def kit_notice(kit: Path) -> str:
-    """Return a line if the certificate of a site's or the server's kit expires soon.
+def start_kit(kit: Path, say: Callable[[str], None], prepare: Callable[[], object]) -> None:
+    """Replace this process by FLARE's program of a site's kit, after checking its locks.
+
+    Parameters
+    ----------
+    kit : Path
+        The kit.
+    say : callable taking a str
+        Called with a line if its certificate expires soon.
+    prepare : callable
+        Called before the program starts.
 
     Raises
     ------
     InputError
-        If it has expired, or cannot be read.
-    """
-    path = kit / "startup" / {"site": "client.crt", "server": "server.crt"}[kind_of(kit)]
-    how = "fedcluster federation certificate, at the coordinator, makes another"
-    check_counts(path, how)
-    return notice_of(path, how)
-
-
-def start_kit(kit: Path) -> None:
-    """Replace this process by FLARE's program of a kit, after checking its locks.
-
-    Raises
-    ------
-    InputError
-        If a lock is missing.
+        If a lock is missing, it is the kit of a server, or its certificate has expired.
     """
     check_locks(kit)
+    if kind_of(kit) == "server":
+        how = command_line("federation", "start", place_of(kit, "server"))
+        raise InputError(f"the coordinator starts FLARE's server: run {how}")
+    path = kit / "startup" / "client.crt"
+    how = "fedcluster federation certificate, at the coordinator, makes another"
+    check_counts(path, how)
+    if notice := notice_of(path, how):
+        say(notice)
+    prepare()
     script = kit.absolute() / "startup" / "sub_start.sh"
     os.umask(0o077)
     os.chdir(kit)
@@ -305,17 +321,90 @@ SITES_LOOK = 1.0
 JOB_ID = "flare-job"
 """File in the folder of a run with the FLARE job that carried it out last."""
 
+PROGRAM = """
+import os, runpy, sys
+from fedcluster_app.trust.owned_files import end_with
+end_with(int(sys.argv.pop(1)))
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+"""A program that runs a module and ends with the process of its first argument."""
+
+T = TypeVar("T")
+
+# What FLARE prints, tracebacks included, is not for the coordinator's log
+console.traceback = SimpleNamespace(print_exc=bool)
+console._print_hci_message = bool  # noqa: SLF001
+
 
 @contextmanager
-def session(federation: Federation, *, patience: float = 20.0) -> Iterator[Session]:
-    """Yield a session of the person who submits runs.
-
-    ``patience``: seconds that FLARE's server may take to admit us.
+def serve(federation: Federation) -> Iterator[FlareCarrier]:
+    """Run FLARE's server for a federation within the block.
 
     Raises
     ------
     InputError
-        If there is no such kit, its certificate has expired, or the server does not admit us.
+        If its kit lacks a lock, a certificate has expired, or it does not start.
+    """
+    kit = federation.file("flare", "server")
+    check_valid(federation)
+    check_locks(kit)
+    with private_files(), running(federation.folder):
+        here = "127.0.0.1" if server_name(federation) == LOCAL else "0.0.0.0"
+        wait_for_port(here, federation.port)
+        log = federation.file("logs", "flare-server.log")
+        env = environment() | {"MALLOC_ARENA_MAX": "4"}  # as FLARE's script does
+        with (
+            ManagedProcess.running("FLARE's server", _command(kit), log, env) as server,
+            closing(FlareCarrier(federation, server)) as carrier,
+        ):
+            server.wait_for_start(carrier.is_started)
+            with FolderWatch(federation).kept():
+                yield carrier
+
+
+def _command(kit: Path) -> list[str]:
+    """Return the command of a kit's ``startup/sub_start.sh`` that starts FLARE's server."""
+    script = kit / "startup" / "sub_start.sh"
+    try:
+        lines = script.read_text("utf-8").splitlines()
+        words = shlex.split(next(line for line in lines if "-m nvflare.private" in line))
+        _, module, *arguments = words[words.index("-m") :]
+    except (OSError, ValueError, StopIteration) as error:
+        raise InputError(f"{script} does not start FLARE's server: {error!r}") from error
+    arguments = [each.replace("$WORKSPACE", str(kit)) for each in arguments]
+    return [sys.executable, "-P", "-u", "-c", PROGRAM, str(os.getpid()), module, *arguments]
+
+
+def run_jobs(carrier: FlareCarrier, before_end: Callable[[], object]) -> None:
+    """Let FLARE's server run its jobs, until it ends.
+
+    Parameters
+    ----------
+    carrier : FlareCarrier
+        The coordinator's end of FLARE.
+    before_end : callable
+        Called before the processes are ended, so that this is not mistaken for the end of a run.
+    """
+    try:
+        while carrier.server.runs:
+            shorten_log(carrier.server.log)
+            time.sleep(FolderWatch.interval)
+    finally:
+        before_end()
+    carrier.server.check()
+
+
+def open_session(federation: Federation, patience: float = 20.0) -> Session:
+    """Return a session of the person who submits runs.
+
+    ``patience``: seconds that FLARE's server may take to admit us, and to answer.
+
+    Raises
+    ------
+    InputError
+        If there is no such kit.
+    SiteError
+        If the server does not admit us.
     """
     kit = federation.file("flare", "lead")
     try:
@@ -325,68 +414,77 @@ def session(federation: Federation, *, patience: float = 20.0) -> Iterator[Sessi
         raise InputError(
             f"{kit} is not the kit of a person who may submit runs; fedcluster flare kit makes one"
         ) from error
-    check_valid(federation)
     # the error is reported by fedcluster instead
     logging.getLogger("nvflare").setLevel(logging.CRITICAL)
     try:
         create_connection(place, patience).close()  # fail early: FLARE retries for a long time
-        with redirect_stdout(StringIO()):  # suppress FLARE's progress messages
-            opened = new_secure_session(name, str(kit), timeout=patience)
+        return new_secure_session(name, str(kit), timeout=patience, command_timeout=patience)
     except Exception as error:
-        raise InputError(
-            f"FLARE's server at {federation.address} does not answer ({type(error).__name__}); "
-            f"start it with {command_line('flare', 'start', federation.file('flare', 'server'))}"
+        raise SiteError(
+            f"FLARE's server at {federation.address} does not answer ({type(error).__name__})"
         ) from error
-    try:
-        yield opened
-    finally:
-        opened.close()
 
 
-def _lack(opened: Session, content: Mapping[str, Any]) -> str:
-    """Return which sites of a run are not connected, nothing if enough are."""
-    here = {client.name for client in opened.get_system_info().client_info}
-    absent = sorted(set(content["sites"]) - here)
-    enough = content["quorum"] or len(content["sites"])
-    if len(content["sites"]) - len(absent) >= enough:
-        return ""
-    return f"not connected: {', '.join(absent)}; {enough} sites are needed"
-
-
-def _await_sites(opened: Session, content: Mapping[str, Any], cancel: Path) -> None:
-    """Wait until enough sites of a run are connected, until its deadline or its cancellation."""
-    end = time.monotonic() + content["deadline"]
-    while (lack := _lack(opened, content)) and time.monotonic() < end and not cancel.exists():
-        time.sleep(SITES_LOOK)
-    if lack:
-        raise SiteError(lack)
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FlareCarrier:
-    """Carrier that submits the runs of a federation to FLARE's server.
+    """Carrier that submits the runs of a federation to FLARE's server, over one session.
 
     Parameters
     ----------
     federation : Federation
         The federation.
+    server : ManagedProcess
+        FLARE's server.
     """
 
     federation: Federation
+    server: ManagedProcess
+    _session: Session | None = None
+    _turn: threading.Lock = field(default_factory=threading.Lock)
     scheduled = 30.0
     """Seconds within which FLARE begins a job whose sites are connected, however short the
     deadline."""
 
-    def ready(self) -> Mapping[str, Any]:
-        """Return FLARE's part of ``job.json``.
+    def is_started(self) -> bool:
+        """Return whether FLARE's server answers."""
+        with suppress(SiteError):
+            self.sites_online()
+            return True
+        return False
+
+    def close(self) -> None:
+        """Close the session, without waiting for the server's answer."""
+        with suppress(Exception):
+            if self._session is not None:
+                self._session.api.close()
+        self._session = None
+
+    def _ask(self, question: Callable[[Session], T]) -> T:
+        """Return the answer to a question; a session that FLARE has lost is opened again.
 
         Raises
         ------
-        InputError
-            If the server does not answer.
+        SiteError
+            If FLARE's server does not answer.
         """
-        with session(self.federation):
-            return {"transport": "flare"}
+        with self._turn:
+            is_new = self._session is None
+            while True:
+                self._session = self._session or open_session(self.federation)
+                try:
+                    return question(self._session)
+                except (InvalidJobDefinition, JobNotFound):
+                    raise
+                except Exception as error:
+                    self.close()
+                    if is_new:
+                        why = f"FLARE's server does not answer ({type(error).__name__})"
+                        raise SiteError(why) from error
+                    is_new = True
+
+    def ready(self) -> Mapping[str, Any]:
+        """Return nothing, as FLARE needs no part of ``job.json``."""
+        return {}
 
     def hand_over(self, folder: Path) -> None:
         """Submit the run whose job is in a folder to FLARE.
@@ -394,26 +492,36 @@ class FlareCarrier:
         Raises
         ------
         InputError
-            If the server does not answer, or does not accept it.
+            If the server does not accept it.
         SiteError
-            If too few sites are connected at the deadline; FLARE itself would wait for longer.
+            If the server does not answer, or too few sites are connected at the deadline; FLARE
+            itself would wait for longer.
         """
         content = load_record(folder / "job.json", dict[str, Any])
-        with session(self.federation) as opened, TemporaryDirectory() as name:
-            _await_sites(opened, content, folder / CANCEL)
-            sites, quorum = content["sites"], content["quorum"]
-            job = write_flare_job(Path(name) / "job", [folder.name], sites, quorum)
+        self._await_sites(content, folder / CANCEL)
+        with TemporaryDirectory() as name:
+            terms = content["sites"], content["quorum"]
+            job = write_flare_job(Path(name) / "job", folder.name, *terms)
             try:
-                known = opened.submit_job(str(job))
-            except Exception as error:
+                known = self._ask(lambda opened: opened.submit_job(str(job)))
+            except InvalidJobDefinition as error:
                 why = " ".join(str(error).split())[:300]
                 raise InputError(f"FLARE did not take the run: {why}") from error
         (folder / JOB_ID).write_text(str(known), encoding="utf-8")
 
+    def _await_sites(self, content: Mapping[str, Any], cancel: Path) -> None:
+        """Wait until enough sites of a run are connected, until its deadline or cancellation."""
+        end = time.monotonic() + content["deadline"]
+        while absent := lack(content, self.sites_online()):
+            if time.monotonic() > end or cancel.exists():
+                raise SiteError(absent)
+            time.sleep(SITES_LOOK)
+
     def stop(self, folder: Path) -> None:
         """Let FLARE abort a run, if it is active."""
-        with suppress(Exception), session(self.federation) as opened:
-            opened.abort_job((folder / JOB_ID).read_text("utf-8"))
+        with suppress(Exception):
+            job = (folder / JOB_ID).read_text("utf-8")
+            self._ask(lambda opened: opened.abort_job(job))
 
     def end(self, folder: Path) -> str | None:
         """Return why FLARE has ended a run, None if it has not.
@@ -425,24 +533,16 @@ class FlareCarrier:
         SiteError
             If FLARE's server does not answer.
         """
-        content, job = load_record(folder / "job.json", dict[str, Any]), folder / JOB_ID
+        content, path = load_record(folder / "job.json", dict[str, Any]), folder / JOB_ID
+        job, waited = path.read_text("utf-8"), time.time() - path.stat().st_mtime
         try:
-            with session(self.federation) as opened:
-                about = opened.get_job_meta(job.read_text("utf-8"))
-                waited = time.time() - job.stat().st_mtime
-                late = waited > max(self.scheduled, content["deadline"])
-                if (
-                    late
-                    and about.get("status") == "SUBMITTED"
-                    and (absent := _lack(opened, content))
-                ):
-                    opened.abort_job(job.read_text("utf-8"))
-                    return absent
-        except (InputError, NoConnection) as error:
-            raise SiteError(f"the coordinator at {self.federation.address} has gone") from error
+            status = str(self._ask(lambda opened: opened.get_job_meta(job)).get("status", ""))
         except JobNotFound:
             return "FLARE does not know it any more"
-        status = str(about.get("status", ""))
+        late = status == "SUBMITTED" and waited > max(self.scheduled, content["deadline"])
+        if late and (absent := lack(content, self.sites_online())):
+            self.stop(folder)
+            return absent
         return f"FLARE says {status}" if status.startswith("FINISHED") else None
 
     def sites_online(self) -> list[str]:
@@ -453,8 +553,5 @@ class FlareCarrier:
         SiteError
             If FLARE's server does not answer.
         """
-        try:
-            with session(self.federation) as opened:
-                return sorted(client.name for client in opened.get_system_info().client_info)
-        except (InputError, NoConnection) as error:
-            raise SiteError("FLARE's server does not answer") from error
+        system = self._ask(lambda opened: opened.get_system_info())
+        return sorted(client.name for client in system.client_info)

@@ -328,30 +328,30 @@ CHECKS = (
 
 
 def write_flare_job(
-    folder: Path, runs: Sequence[str], sites: Sequence[str], quorum: int | None
+    folder: Path, run: str, sites: Sequence[str], quorum: int | None = None
 ) -> Path:
-    """Write a job that carries out runs, whose jobs are in the federation's folder.
+    """Write a job that carries out a run, whose own job is in the federation's folder.
 
     Parameters
     ----------
     folder : Path
         The folder to write.
-    runs : sequence of str
-        The names of the runs.
+    run : str
+        The name of the run.
     sites : sequence of str
         The sites that the job starts at.
     quorum : int, optional
         The smallest number of sites that must be connected; by default all.
     """
     meta: dict[str, Any] = {
-        "name": "-".join(["fedcluster", *runs])[:100],
+        "name": f"fedcluster-{run}",
         "resource_spec": {},
         "min_clients": quorum or len(sites),
         "deploy_map": {"app": ["server", *sites]},
     }
     server = {
         "format_version": 2,
-        "workflows": [{"id": "runs", "path": CONTROLLER, "args": {"runs": list(runs)}}],
+        "workflows": [{"id": "run", "path": CONTROLLER, "args": {"run": run}}],
         "components": [],
     }
     client = {

@@ -29,7 +29,7 @@ from flwr.supernode.runtime.run_clientapp import push_task_output
 from fedcluster.errors import SiteError
 from fedcluster_app.coordinator.folder import CANCEL, Federation
 from fedcluster_app.coordinator.lifecycle import RevokedSites
-from fedcluster_app.coordinator.run_job import run_in_folder, terms_of
+from fedcluster_app.coordinator.run_job import lack, run_in_folder, terms_of
 from fedcluster_app.coordinator.runs import find_run
 from fedcluster_app.tables.plugins import load_plugins
 from fedcluster_app.transports.flower import _launcher as launcher
@@ -120,10 +120,8 @@ def engine_for(
     nodes = {node: name for node, name in known.items() if name in content["sites"]}
     if content["insecure"]:
         nodes = discover_nodes(grid, content["sites"], deadline)
-        lacking = sorted(set(content["sites"]) - set(nodes.values()))
-        enough = content["quorum"] or len(content["sites"])
-        if len(nodes) < enough:
-            raise SiteError(f"not connected: {', '.join(lacking)}; {enough} sites are needed")
+        if absent := lack(content, nodes.values()):
+            raise SiteError(absent)
     how: dict[str, Any] = {"deadline": deadline, "cancelled": cancelled, "responded": responded}
     if home is not None and not content["insecure"]:
         how["revoked"] = RevokedSites(home, nodes.values())

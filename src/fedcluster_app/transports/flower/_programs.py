@@ -1,22 +1,18 @@
 """Flower's SuperLink: its process, its output, and clients of its interfaces.
 
-It ends with the process that started it. Its output is parsed only here, by the patterns below;
-test_flower_contract.py compares each with the installed release of Flower.
+It ends with the process that started it. Its output is parsed only here and, for its end, in
+`fedcluster_app.trust.owned_files`; test_flower_contract.py compares each pattern with the installed
+release of Flower.
 """
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
-import re
 import secrets
 import shutil
-import socket
 import ssl
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -46,7 +42,7 @@ from fedcluster.errors import InputError, first_cause
 from fedcluster_app.coordinator.lifecycle import WARNING
 from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.trust.identity import Address
-from fedcluster_app.trust.owned_files import ORPHAN
+from fedcluster_app.trust.owned_files import ManagedProcess, shorten_log
 
 EXPIRED, NOT_YET, OTHER_NAME, OTHER_NUMBER = 10, 9, 62, 64
 """Codes of OpenSSL: X509_V_ERR_CERT_HAS_EXPIRED and so on."""
@@ -61,8 +57,8 @@ QUICK, IDLE = 0.05, 0.5
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 """Path for which Flower also requires the secret."""
 
-PROGRAM_SECONDS = 5.0
-"""Seconds that a program may take to end by itself, and to show a certificate."""
+SHOW_SECONDS = 5.0
+"""Seconds that a program may take to show a certificate."""
 
 LOCAL_TIMEOUT = 60.0
 """Seconds that a local program may take to answer, however busy the machine is."""
@@ -75,24 +71,6 @@ HOST_OF_CERTIFICATE = "sni_hostname"
 
 ELSEWHERE = "192.0.2.1"
 """An address that belongs to nobody (RFC 5737)."""
-
-SHUTDOWN = re.compile(
-    r"Shutting down|Waiting for \w+ shutdown|FastAPI lifespan|\w+ shutdown complete|Finished server"
-)
-"""Lines that a server prints after the reason for its end."""
-
-LEVEL = re.compile(r"^(\S+Z )?(INFO|WARNING|ERROR|DEBUG)\s*(:|\[[\w.]+\])\s*")
-"""The beginning of a line of Flower and, with the time, of its web server."""
-
-COLOURS = re.compile(r"\x1b\[[0-9;]*m")
-"""Escape sequences that colour a line."""
-
-
-def reason_of_end(printed: str) -> str:
-    """Return a program's last output, without that of its shutdown, in one line."""
-    lines = [LEVEL.sub("", line.strip()) for line in printed.splitlines()]
-    lines = [line for line in lines if line and not SHUTDOWN.match(line)]
-    return " ".join(lines[-4:])[-300:] or "it said nothing"
 
 
 def environment(home: Path, *, listens: str = "127.0.0.1") -> dict[str, str]:
@@ -125,88 +103,14 @@ def reach_directly() -> None:
             os.environ[name] = ",".join(dict.fromkeys([*without, "127.0.0.1", "::1", "localhost"]))
 
 
-class SuperLink:
-    """Running SuperLink of Flower.
-
-    Parameters
-    ----------
-    process : Popen
-        Its process.
-    log : Path
-        The file that receives its output.
-    """
-
-    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
-        self.process, self.log = process, log
-
-    @classmethod
-    @contextmanager
-    def running(cls, options: Sequence[str], log: Path, home: Path) -> Iterator[SuperLink]:
-        """Start a program, which is ended with the block."""
-        home.mkdir(parents=True, exist_ok=True)
-        listens = dict(pairwise(options)).get("--host", "127.0.0.1")
-        log.write_bytes(b"")
-        with log.open("ab") as file:  # so that the program goes on at the end where it is shortened
-            process = subprocess.Popen(
-                [sys.executable, "-P", launcher.__file__, str(os.getpid()), *options],
-                stdin=subprocess.DEVNULL,
-                stdout=file,
-                stderr=subprocess.STDOUT,
-                env=environment(home, listens=listens),
-                # Ctrl-C should reach only this process, which then ends the child
-                start_new_session=True,
-            )
-        try:
-            yield cls(process, log)
-        finally:
-            end(process)
-
-    @property
-    def runs(self) -> bool:
-        """Return whether the program is still running."""
-        return self.process.poll() is None
-
-    def printed(self) -> str:
-        """Return the output of the program so far, without colours."""
-        with suppress(OSError):
-            return COLOURS.sub("", self.log.read_text("utf-8", errors="replace"))
-        return ""
-
-    def complaint(self) -> str:
-        """Return its last output in one line."""
-        return reason_of_end(self.printed())
-
-    def check(self) -> None:
-        """Raise an error if the program has ended.
-
-        Raises
-        ------
-        InputError
-            With its last output and the file with all of it.
-        """
-        if not self.runs:
-            raise InputError(f"Flower's superlink has ended: {self.complaint()}; see {self.log}")
-
-
-def shorten_log(log: Path, largest: int = 16 << 20) -> None:
-    """Move a log of more bytes to a second file, in place of the one that was moved before.
-
-    A program that writes to its end goes on in the first one.
-    """
-    with suppress(OSError):
-        if log.stat().st_size > largest:
-            shutil.copyfile(log, log.with_suffix(".log.1"))
-            os.truncate(log, 0)
-
-
-def end(process: subprocess.Popen[bytes]) -> None:
-    """End a process, at first by asking, and all its remaining children."""
-    process.terminate()
-    with suppress(subprocess.TimeoutExpired):
-        process.wait(PROGRAM_SECONDS)
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, 9)
-    process.wait()
+@contextmanager
+def superlink(options: Sequence[str], log: Path, home: Path) -> Iterator[ManagedProcess]:
+    """Start a SuperLink, which is ended with the block."""
+    listens = dict(pairwise(options)).get("--host", "127.0.0.1")
+    command = [sys.executable, "-P", launcher.__file__, str(os.getpid()), *options]
+    env = environment(home, listens=listens)
+    with ManagedProcess.running("Flower's superlink", command, log, env) as program:
+        yield program
 
 
 def is_healthy(
@@ -350,22 +254,6 @@ def get(
         return http.get(url, headers=headers, extensions=more)
 
 
-def wait_for_port(host: str, port: int) -> None:
-    """Wait until the program of a coordinator that was killed has left a port, if it soon does."""
-    end = time.monotonic() + ORPHAN
-    while time.monotonic() < end:
-        with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                listener.bind((host, port))
-            except OSError as error:
-                if error.errno != errno.EADDRINUSE:
-                    return  # Flower reports the error itself
-                time.sleep(QUICK)
-            else:
-                return
-
-
 def client(kind: type[ClientT], access: Access, max_tries: int, *interceptors: Any) -> ClientT:
     """Return a client of one of Flower's interfaces.
 
@@ -401,7 +289,7 @@ def client(kind: type[ClientT], access: Access, max_tries: int, *interceptors: A
     )
 
 
-def tokens(superlink: SuperLink, access: Access) -> Iterator[str]:
+def tokens(superlink: ManagedProcess, access: Access) -> Iterator[str]:
     """Yield the token of each run that a SuperLink hands out, while it runs."""
     known = SuperExecAuthHttpInterceptor(master_secret=access.secret, protected_methods={ACQUIRE})
     request = AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
@@ -495,6 +383,6 @@ def _shown(address: str) -> x509.Certificate | None:
     """Return the certificate that a server at an address shows, None if there is none."""
     place = Address.read(address)
     with suppress(OSError, ValueError):
-        pem = ssl.get_server_certificate((place.host, place.port), timeout=PROGRAM_SECONDS)
+        pem = ssl.get_server_certificate((place.host, place.port), timeout=SHOW_SECONDS)
         return x509.load_pem_x509_certificate(pem.encode())
     return None

@@ -12,8 +12,6 @@ import logging
 import os
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
@@ -41,19 +39,20 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.texts import command_line
 from fedcluster_app.coordinator.certificates import REMOVED, accepted_keys, former_keys, key_digest
 from fedcluster_app.coordinator.folder import Federation
-from fedcluster_app.coordinator.lifecycle import (
-    check_valid,
-    expiry_notice,
-    promote,
-    state_of,
-    take_notice,
-)
+from fedcluster_app.coordinator.lifecycle import FolderWatch, check_valid, promote
 from fedcluster_app.records import load_record, record_or
 from fedcluster_app.tables.plugins import LOADED
 from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower._launcher import SECRET_FILE
-from fedcluster_app.transports.flower._programs import Access, SuperLink
-from fedcluster_app.trust.owned_files import private_files, running
+from fedcluster_app.transports.flower._programs import Access
+from fedcluster_app.trust.owned_files import (
+    ManagedProcess,
+    end,
+    private_files,
+    running,
+    shorten_log,
+    wait_for_port,
+)
 
 LOGGER = logging.getLogger(__name__)
 
@@ -66,7 +65,7 @@ keys."""
 KNOWN = "known"
 
 
-class Registry:
+class Registry(FolderWatch):
     """Registration of a federation's keys with its SuperLink.
 
     Parameters
@@ -77,62 +76,22 @@ class Registry:
         The access to the SuperLink.
     """
 
-    interval = 0.5  # seconds between two checks of the folder
-    again = 5.0
-    """Seconds between two checks whether a site has used its new key, or a run has ended."""
-    day = 86_400.0  # seconds between two lines about a certificate that expires soon
-
     def __init__(self, federation: Federation, access: Access) -> None:
-        self._folder, self._access = federation.folder, access
-        self._seen = ""
-        self._asked, self._waits = 0.0, False
+        super().__init__(federation)
+        self._access = access
 
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Register the keys in the folder, now and repeatedly within the block.
-
-        Raises
-        ------
-        InputError
-            If the folder is damaged now; later damage is only logged.
-        """
-        self.update()
-        ended = threading.Event()
-        thread = threading.Thread(target=self._watch, args=[ended], daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-
-    def _watch(self, ended: threading.Event) -> None:
-        spoken = time.monotonic()  # the start command has just printed this notice
-        while not ended.wait(self.interval):
-            try:
-                waited = self._waits and time.monotonic() - self._asked > self.again
-                if waited or self._seen != state_of(self._folder):
-                    self.update()
-                if time.monotonic() - spoken > self.day:
-                    spoken = time.monotonic()
-                    if notice := expiry_notice(Federation.load(self._folder)):
-                        LOGGER.warning("%s", notice)
-            except (InputError, httpx.HTTPError, OSError) as error:
-                LOGGER.warning("the sites' keys stay as they are: %s", error)
-                ended.wait(self.again)
-
-    def update(self) -> None:
+    def register(self, federation: Federation) -> bool:
         """Register the valid keys with Flower, and no others."""
-        seen, self._asked = state_of(self._folder), time.monotonic()
-        federation = Federation.load(self._folder)
-        nodes: dict[str, list[int]] = {}
-        if not federation.insecure:
-            with closing(programs.client(ControlHttpClient, self._access, 3)) as control:
-                nodes, self._waits = _registered(federation, control)
+        nodes, waits = dict[str, list[int]](), False
+        try:
+            if not federation.insecure:
+                with closing(programs.client(ControlHttpClient, self._access, 3)) as control:
+                    nodes, waits = _registered(federation, control)
+        except httpx.HTTPError as error:
+            raise SiteError(f"Flower's superlink does not answer: {error}") from error
         write_json(federation.file("flower", NODES), nodes)
         write_json(federation.file("flower", STATUSES), key_status(federation))
-        take_notice(federation.folder, seen)
-        self._seen = seen
+        return waits
 
 
 def _registered(
@@ -228,10 +187,6 @@ def nodes_now(home: Path, begun: Mapping[int, str]) -> dict[str, list[int]]:
     return nodes
 
 
-START_SECONDS = 300.0
-"""Seconds that a SuperLink may take to start on a busy machine."""
-
-
 APP = Path(__file__).with_name("app.toml")
 """Parameters that Flower requires for a run. It has no code: `run_jobs` runs the job of a run."""
 
@@ -253,10 +208,10 @@ def serve(federation: Federation) -> Iterator[FlowerCarrier]:
     log = home / "superlink.log"
     folder = federation.folder
     with private_files(), running(folder), programs.private_folder(home) as private:
-        programs.wait_for_port(federation.place.listens, federation.port)
+        wait_for_port(federation.place.listens, federation.port)
         options = superlink_options(federation, private / "secret")
-        with SuperLink.running(options, log, home) as superlink:
-            _wait_until_healthy(federation, superlink)
+        with programs.superlink(options, log, home) as superlink:
+            superlink.wait_for_start(lambda: is_started(federation))
             secret = (private / "secret").read_bytes()
             (private / "secret").unlink()
             access = access_by(federation, secret)
@@ -282,18 +237,6 @@ def superlink_options(federation: Federation, secret: Path) -> list[str]:
         *("--isolation", "process", SECRET_FILE, str(secret)),
         "--disable-runtime-dependency-installation",
     ]
-
-
-def _wait_until_healthy(federation: Federation, superlink: SuperLink) -> None:
-    end = time.monotonic() + START_SECONDS
-    while not is_started(federation):
-        superlink.check()
-        if time.monotonic() > end:
-            raise InputError(
-                f"Flower's superlink did not start within {START_SECONDS:g} s; see {superlink.log}"
-            )
-        time.sleep(0.1)
-    superlink.check()  # another program may be listening on the port
 
 
 def is_started(federation: Federation) -> bool:
@@ -346,7 +289,7 @@ def run_jobs(carrier: FlowerCarrier, before_end: Callable[[], object]) -> None:
     finally:
         before_end()
         for app in apps:
-            programs.end(app)
+            end(app)
     carrier.superlink.check()
 
 
@@ -355,7 +298,7 @@ def _begin_app(carrier: FlowerCarrier, token: str) -> subprocess.Popen[bytes]:
     federation = carrier.federation
     home = federation.file("flower")
     module = "fedcluster_app.transports.flower._app"
-    programs.shorten_log(home / "runs.log")
+    shorten_log(home / "runs.log")
     with (home / "runs.log").open("ab") as log:
         app = subprocess.Popen(
             [sys.executable, "-P", "-m", module, str(os.getpid()), str(federation.folder), *LOADED],
@@ -383,13 +326,13 @@ class FlowerCarrier:
         The federation, whose coordinator is started.
     access : Access
         The access to the SuperLink.
-    superlink : SuperLink
+    superlink : ManagedProcess
         Its process.
     """
 
     federation: Federation
     access: Access
-    superlink: SuperLink
+    superlink: ManagedProcess
 
     def _control(self) -> closing[ControlHttpClient]:
         """Return a client of Flower's interface for administrators, to be used in a block."""
