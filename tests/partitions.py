@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,3 +51,26 @@ def cases(draw: st.DrawFn, *, max_rows: int = 40, weights: bool = True) -> Case:
         weight[np.unique(site, return_index=True)[1]] += 1.0  # every site has a row that counts
     centers = rng.integers(-5, 6, size=(k, d)).astype(float) * scale + offset + 0.25
     return Case(X, weight, site, centers, y=rng.integers(0, 3, size=n))
+
+
+@dataclass
+class InChunks:
+    """Rows in memory, handed out in chunks; counts how often they are read, and how."""
+
+    data: Data
+    size: int
+    beside: tuple[str, ...] = ()
+    read: int = 0
+    loaded: int = 0
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def chunks(self) -> Iterator[Data]:
+        self.read += 1
+        for start in range(0, len(self.data), self.size):
+            yield self.data.take(slice(start, start + self.size))
+
+    def load(self) -> Data:
+        self.loaded += 1
+        return self.data

@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from pairs.factors import with_needs
 from pairs.laws import Case, commands_say_what_is_found
 from pairs.ways import invoke
 from pairs.worlds import MAKERS, World, frames, job_of
+from partitions import InChunks
 from scipy.spatial.distance import cdist
 from secure_sites import Wire, federation, site
 
@@ -40,30 +40,15 @@ pytestmark = pytest.mark.thorough
 ROWS = np.arange(12.0)[:, None]
 
 
-class Chunks:
-    """Rows with weights, in two chunks."""
-
-    beside = ("weight",)
-
-    def __init__(self, weights: np.ndarray, offset: float = 0.0) -> None:
-        self.rows, self.weights = ROWS + offset, weights
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def chunks(self) -> Iterator[Data]:
-        yield Data(self.rows[:5], self.weights[:5])
-        yield Data(self.rows[5:], self.weights[5:])
-
-    def load(self) -> Data:
-        return Data(self.rows, self.weights)
-
-
 class Silent:
     """A transport of a coordinator that is to send nothing."""
 
     def exchange(self, messages: object, enough: int) -> None:
         raise AssertionError("a site was asked")
+
+
+def chunked_rows(weights: np.ndarray, offset: float = 0.0) -> InChunks:
+    return InChunks(Data(ROWS + offset, weights), 5, ("weight",))
 
 
 def engine(protection: Groups | None = None) -> LocalEngine:
@@ -96,7 +81,7 @@ def test_rows_of_no_cluster_are_not_said_to_be_missing() -> None:
     assert set(model.predict(ROWS)) == {-1}
     with pytest.raises(HeldBackError, match=r"or belongs to no cluster of the model: lower"):
         execute(Evaluate(model), engine(), columns=["x"])
-    for rows in (Data(ROWS + 1e6), Chunks(np.ones(12), 1e6)):
+    for rows in (Data(ROWS + 1e6), chunked_rows(np.ones(12), 1e6)):
         near = Client("c", rows)
         sites = LocalEngine([*engine().clients.values(), near])
         scores = execute(Evaluate(model, profile=True), sites, columns=["x"])
@@ -117,7 +102,7 @@ def test_a_site_whose_rows_all_lack_a_value_is_no_site_without_a_cluster(chunked
         assigned_by=result.algorithm,
     )
     rows = np.full((12, 1), np.nan)
-    empty = Client("c", Chunks(np.ones(12), np.nan) if chunked else Data(rows))
+    empty = Client("c", chunked_rows(np.ones(12), np.nan) if chunked else Data(rows))
     sites = LocalEngine([*engine().clients.values(), empty])
     with pytest.raises(SiteError, match="'c'"):
         execute(Evaluate(model), sites, columns=["x"])
@@ -162,7 +147,7 @@ def test_what_casts_a_doubt_is_everywhere_in_the_same_words(tmp_path: Path) -> N
 @pytest.mark.parametrize("chunked", [False, True])
 def test_sites_of_one_process_tell_what_their_rows_weigh_as_over_a_network(chunked: bool) -> None:
     weights = np.array([0.125, 0.75, *[2.25] * 9, 0.0])
-    rows = Chunks(weights) if chunked else Data(ROWS, weights)
+    rows = chunked_rows(weights) if chunked else Data(ROWS, weights)
     here = LocalEngine([Client(name, rows) for name in "ab"])
     ends = {name: site(name, rows, None, columns=["x"]) for name in "ab"}  # type: ignore[arg-type]
     there = RemoteEngine(Wire(ends), ends)

@@ -9,8 +9,7 @@ import contextlib
 import re
 import runpy
 import shlex
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from functools import cache, partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,6 +21,7 @@ import pandas as pd
 import pytest
 from pairs.ways import is_line_of
 from pairs.worlds import Here
+from partitions import InChunks
 from secure_sites import STEPS, federation
 from test_budget import ByHand, responder
 from typer.testing import CliRunner
@@ -69,21 +69,8 @@ Ask = Callable[..., Any]
 """A way to ask, which is given a folder and may change it."""
 
 
-@dataclass
-class Chunks:
-    """Rows in two chunks."""
-
-    rows: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def chunks(self) -> Iterator[Data]:
-        yield Data(self.rows[:15])
-        yield Data(self.rows[15:])
-
-    def load(self) -> Data:
-        return Data(self.rows)
+def chunked(rows: np.ndarray) -> InChunks:
+    return InChunks(Data(rows), 15)
 
 
 def texts(rows: np.ndarray) -> Data:
@@ -257,7 +244,7 @@ REACHED: dict[str, list[Ask | str]] = {
         model(n_clusters=[2, 3], rule="xie-beni"),
     ],
     "robust-start": [
-        fit(partial(here, Chunks), robust=1),
+        fit(partial(here, chunked), robust=1),
         fit(partial(here, parts=TINY), robust=1),
         fit(wired, robust=1, init="k-means++"),
     ],
@@ -382,7 +369,7 @@ REACHED: dict[str, list[Ask | str]] = {
     "permits-insecure": [
         site_file("", JOINED + "[permits]\nrequired = true\n", then=joined(site_permits))
     ],
-    "stability-chunks": [fit(partial(here, Chunks), stability=True)],
+    "stability-chunks": [fit(partial(here, chunked), stability=True)],
 }
 """Ways in which users meet each row of the table: jobs, estimators, site files and commands."""
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from grids import flower_engine
 from introductions import disclosed_columns, labels_told
+from partitions import InChunks
 
 from benchmarks.shapes import KINDS as SHAPES
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
@@ -89,23 +90,7 @@ def locally(
     return FOUND[key]
 
 
-class Chunks:
-    """Rows that come in parts, of which each knows what its columns are."""
-
-    def __init__(self, data):
-        self.data = data
-
-    def __len__(self):
-        return len(self.data)
-
-    def chunks(self):
-        return (self.data.take(slice(i, i + 25)) for i in range(0, len(self), 25))
-
-    def load(self):
-        return self.data
-
-
-class TooMany(Chunks):
+class TooMany(InChunks):
     """Rows that do not fit into memory."""
 
     def load(self):
@@ -124,7 +109,7 @@ def raw_clients() -> list[Client]:
         order = rng.permutation(3)
         weight = np.full(len(X), 0.25) if name == "south" else None
         rows = Data(raw[:, order], weight, columns=tuple(columns[j] for j in order))
-        given.append(Client(name, Chunks(rows) if name == "east" else rows, LIMITS))
+        given.append(Client(name, InChunks(rows, 25) if name == "east" else rows, LIMITS))
     return given
 
 
@@ -216,7 +201,7 @@ QUICK = [
 
 
 def too_many() -> list[Client]:
-    many = Client("east", TooMany(Data(ROWS["east"])))
+    many = Client("east", TooMany(Data(ROWS["east"]), 25))
     return [many, *(client for client in clients() if client.name != "east")]
 
 
@@ -267,7 +252,7 @@ def test_labels_are_told_alike_on_every_engine(engine, tmp_path):
             y = np.array([*(np.arange(len(X) - 1) % 5).astype(str), "lone"])
             groups = np.maximum(np.arange(len(X)), 12) if name == "north" else None
             rows = Data(X, y=None if name == "west" else y, groups=groups)
-            held = Chunks(rows) if name in ("east", "north") else rows
+            held = InChunks(rows, 25) if name in ("east", "north") else rows
             found.append(Client(name, held, (MinRows(2), MinClusterSize(9))))
         return found
 

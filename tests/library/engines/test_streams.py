@@ -6,8 +6,6 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from partitions import Case, cases
+from partitions import Case, InChunks, cases
 from test_laws import STEPS, asked, assert_close, by_name
 
 from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, State, Task, run
@@ -31,28 +29,6 @@ from fedcluster_app.tables import open_rows
 
 ADDITIVE = [step for step in STEPS if step.client_additive]
 CENTERS = State.at(np.array([[0.0, 0.0], [5.0, 5.0]]))
-
-
-@dataclass
-class InChunks:
-    """Rows in memory, handed out in chunks; counts how often they are read, and how."""
-
-    data: Data
-    size: int
-    read: int = 0
-    loaded: int = 0
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def chunks(self) -> Iterator[Data]:
-        self.read += 1
-        for start in range(0, len(self.data), self.size):
-            yield self.data.take(slice(start, start + self.size))
-
-    def load(self) -> Data:
-        self.loaded += 1
-        return self.data
 
 
 @by_name(ADDITIVE)

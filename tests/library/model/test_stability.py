@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from partitions import InChunks
 from sklearn.datasets import load_wine, make_moons
 from sklearn.preprocessing import scale
 from test_artefacts import validated
@@ -356,20 +357,6 @@ def test_a_replicate_does_not_start_at_the_centres_that_were_given() -> None:
     assert replicated(fit_of(3, init="random"), 3).init == "random"
 
 
-class Chunks:
-    """Rows in two chunks."""
-
-    def __len__(self) -> int:
-        return len(ROWS)
-
-    def chunks(self) -> Any:
-        yield Data(ROWS[:90])
-        yield Data(ROWS[90:])
-
-    def load(self) -> Data:
-        return Data(ROWS)
-
-
 @pytest.mark.parametrize(
     ("job", "said"),
     [
@@ -383,7 +370,7 @@ def test_what_cannot_be_replicated_is_refused(job: Fit, said: str) -> None:
 
 
 def test_rows_in_chunks_are_not_drawn_anew() -> None:
-    engine = LocalEngine([Client("north", Chunks())])
+    engine = LocalEngine([Client("north", InChunks(Data(ROWS), 90))])
     with pytest.raises(InputError, match="those of north come in chunks"):
         execute(fit_of(2, stability=True), engine, columns=["x", "y"])
 

@@ -6,7 +6,7 @@ import json
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from introductions import disclosed_columns
+from partitions import InChunks
 from sklearn.decomposition import PCA
 from sklearn.preprocessing import RobustScaler, StandardScaler
 
@@ -43,23 +44,6 @@ from fedcluster_app.cli import app
 from fedcluster_app.tables._files import values_in
 
 OFFSETS = st.sampled_from([0.0, -3.0, 1e4, 1e8])
-
-
-class Chunks:
-    """A row stream of parts of a table."""
-
-    def __init__(self, data: Data, size: int) -> None:
-        self.data, self.size = data, size
-
-    def __len__(self) -> int:
-        return len(self.data)
-
-    def chunks(self) -> Iterator[Data]:
-        for start in range(0, len(self.data), self.size):
-            yield self.data.take(slice(start, start + self.size))
-
-    def load(self) -> Data:
-        return self.data
 
 
 def engine_of(sites: Mapping[str, Data], filters: Sequence = (MinRows(2),)) -> LocalEngine:
@@ -652,7 +636,7 @@ def test_chunks_and_partitions_make_no_difference(given_) -> None:
     prepare, sites = given_
     whole = fitted(engine_of(sites), prepare).preprocessor
     streamed = fitted(
-        LocalEngine(Client(name, Chunks(data, 17)) for name, data in sites.items()), prepare
+        LocalEngine(Client(name, InChunks(data, 17)) for name, data in sites.items()), prepare
     ).preprocessor
     for name, data in sites.items():
         np.testing.assert_allclose(

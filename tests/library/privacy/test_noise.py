@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from partitions import InChunks
 from scipy import stats
 
 from fedcluster.algorithms import Lloyd
@@ -28,23 +28,6 @@ BOX = Preprocessor.in_box(["x0", "x1"], [0.0, -10.0], [4.0, 10.0])
 STATE = State.at([[-0.5, 0.0], [0.5, 0.0]])
 QUIET = 1e-3
 """The least noise that is drawn: answers are nearly exact."""
-
-
-@dataclass
-class Chunks:
-    """Rows that come in chunks."""
-
-    parts: list[Data]
-    beside: tuple[str, ...] = ()
-
-    def __len__(self) -> int:
-        return sum(map(len, self.parts))
-
-    def chunks(self) -> Iterator[Data]:
-        return iter(self.parts)
-
-    def load(self) -> Data:
-        return Data(np.concatenate([part.X for part in self.parts]))
 
 
 @dataclass(frozen=True)
@@ -191,7 +174,7 @@ def test_chunks_get_noise_once():
     rows = site(3000).data.X
     asked = task(2.0, state=State.at(np.linspace(-1, 1, 400)[:, None] * np.ones(2)))
     whole = Client("north", Data(rows)).answer(replace(asked, noise=None))
-    parts = Client("north", Chunks([Data(part) for part in np.array_split(rows, 10)]))
+    parts = Client("north", InChunks(Data(rows), -(-len(rows) // 10)))
     found = (parts.answer(asked).weights - whole.weights).std()
     sigma = scales(SumsByCentre().sensitivity(asked.state, 2), 2.0)[1]
     assert abs(found / sigma - 1) < 6 / np.sqrt(2 * 400)
@@ -247,7 +230,7 @@ def test_rows_of_persons_in_chunks_are_refused_though_their_number_is_bounded():
     rows = Data(np.ones((9, 2)), groups=np.arange(9) // 3)
     held = Client("north", rows, Disclosure(rows_per_person=2))
     assert held.answer(task()).weights.sum() == pytest.approx(6, abs=0.1)
-    chunks = Chunks([rows, rows], beside=("group",))
+    chunks = InChunks(rows.take(np.tile(np.arange(9), 2)), 9, ("group",))
     for client in (Client("north", chunks, Disclosure(rows_per_person=2)), Client("north", rows)):
         with pytest.raises(InputError, match="rows that say whose they are need a group_size"):
             client.answer(task())
@@ -285,7 +268,7 @@ def test_rows_that_are_all_dropped_answer_like_any_others():
     how = Preprocessor(
         tuple(replace(column, fill=None) for column in BOX.columns), missing="drop", box=True
     )
-    for rows in (nothing, Chunks([nothing])):
+    for rows in (nothing, InChunks(nothing, 3)):
         answer = Client("north", rows).answer(task(1.0, preprocessor=how))
         assert answer.weights.all()
     with pytest.raises(ValueError, match="no row is left"):

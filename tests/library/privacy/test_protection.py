@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from partitions import InChunks
 from test_laws import STEPS, asked
 
 from fedcluster import FederatedKMeans
@@ -38,23 +39,6 @@ COLUMNS = (Column("age"), Column("bmi"), Column("town", "text", TOWNS))
 P = 5
 
 
-class Chunks:
-    """Rows that come in chunks."""
-
-    def __init__(self, data: Data, size: int) -> None:
-        self._data, self._size = data, size
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def chunks(self) -> Iterator[Data]:
-        for start in range(0, len(self), self._size):
-            yield self._data.take(slice(start, start + self._size))
-
-    def load(self) -> Data:
-        return self._data
-
-
 def patients(n: int = 320, seed: int = 0, missing: float = 0.05) -> Data:
     """Whole numbers, so that every sum is exact in any order."""
     rng = np.random.default_rng(seed)
@@ -66,7 +50,7 @@ def patients(n: int = 320, seed: int = 0, missing: float = 0.05) -> Data:
     return Data(X, None, y, COLUMNS)
 
 
-def grouped(data: Data | Chunks, protection: Groups | Grouping) -> Any:
+def grouped(data: Data | InChunks, protection: Groups | Grouping) -> Any:
     """What steps see."""
     return Client("north", data, protection=protection).data
 
@@ -341,7 +325,7 @@ def test_rows_in_chunks_are_grouped_too(persons) -> None:
     if persons:
         data = replace(data, groups=np.arange(500) % 120)
     whole = grouped(data, Groups(P))
-    chunked = grouped(Chunks(data, 64), Groups(P))
+    chunked = grouped(InChunks(data, 64), Groups(P))
     assert np.array_equal(whole.X, chunked.X, equal_nan=True)
     assert np.array_equal(whole.sample_weight, chunked.sample_weight)
     assert np.allclose(whole.within, chunked.within)
@@ -482,7 +466,7 @@ def test_no_order_layout_or_chunk_of_any_numbers_changes_who_is_grouped(scale, p
         for other in (
             data.take(rng.permutation(200)),
             replace(data, X=np.asfortranarray(X)),
-            Chunks(data, 70),
+            InChunks(data, 70),
         ):
             found = grouped(other, Groups(P, scale=scale))
             np.testing.assert_allclose(found.X, expected.X, rtol=1e-12)
