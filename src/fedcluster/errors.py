@@ -32,6 +32,10 @@ class ReadingNote(UserWarning):
     """Note that something was read differently from how it is written; the message says how."""
 
 
+class UnlikeRowsWarning(UserWarning):
+    """Warning that new rows are unlike those of the fit, so its clusters say little of them."""
+
+
 class FewGroupsWarning(UserWarning):
     """Warning before a fit that sites have few groups of rows for a cluster, or none."""
 

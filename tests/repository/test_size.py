@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_084,
-    "lines of the application": 20_765,
-    "modules": 224,
-    "functions": 4321,
+    "lines of the library": 26_462,
+    "lines of the application": 20_782,
+    "modules": 225,
+    "functions": 4353,
     "modules that a fit loads": 72,
     "constants": 247,
     "commands": 43,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_977,
     "pages": 28,
-    "lines of tests": 63_711,
+    "lines of tests": 63_928,
     "lines of tests of refusals and pairs": 2_679,
 }
 

@@ -262,22 +262,30 @@ class RowForm:
             If a column is missing, is duplicated or holds something other than in the fit; one line
             names it, and the first wrong row and value.
         """
+        rows = [self.of_part(data, part) for part, data in self.read(X)]
+        return np.concatenate(rows) if len(rows) > 1 else rows[0]
+
+    def read(self, X: Any) -> list[tuple[SiteTable, Data]]:
+        """Return the rows of each site before they are prepared; warn of texts unknown to the fit.
+
+        Parameters and errors are those of `prepared`.
+        """
         roles = self.roles
         named = frame_of(X) if self._are_columns(X) else None
         parts = by_site(X if named is None else named, read_path=file_reader(roles))
         read = [read_table(part.table, roles, part.owner, self.reader) for part in parts]
-        rows = [self._of_part(data, part) for data, part in zip(read, parts, strict=True)]
         # `Data` was checked by its owner
         if self.preprocessor is not None and not isinstance(X, Data):
             where = [part.name if part.where else OWNER for part in parts]
             _warn_of_unknown(self.preprocessor, dict(zip(where, read, strict=True)))
-        return np.concatenate(rows) if len(rows) > 1 else rows[0]
+        return list(zip(parts, read, strict=True))
 
     def aligned(self, data: Data) -> Rows:
         """Return the rows of a fit in the form for clustering, (n, p), NaN for a dropped row."""
         return data.X if self.preprocessor is None else self.preprocessor.aligned(data)
 
-    def _of_part(self, data: Data, part: SiteTable) -> Rows:
+    def of_part(self, data: Data, part: SiteTable) -> Rows:
+        """Return the rows of a site in the form for clustering."""
         with error_prefix(part.owner) if part.where else nullcontext():
             return self.aligned(data)
 

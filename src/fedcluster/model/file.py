@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 import sys
+import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from hashlib import sha256
 from pathlib import Path
@@ -20,11 +21,12 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from fedcluster import __version__, kernels, metrics
-from fedcluster.core import Algorithm, Assigns, Floats, Labels, Limit, Rows, SiteInfo, State
+from fedcluster import __version__, kernels, metrics, preprocessing
+from fedcluster.core import Algorithm, Assigns, Data, Floats, Labels, Limit, Rows, SiteInfo, State
 from fedcluster.core.files import write_json
 from fedcluster.core.ranges import allowed_of
-from fedcluster.errors import InputError, PolicyError, check_keys, reason
+from fedcluster.errors import InputError, PolicyError, UnlikeRowsWarning, check_keys, reason
+from fedcluster.frames.columns import columns_of
 from fedcluster.model.assignment import Assignment, RowForm
 from fedcluster.options.choices import OWN_STEPS, STEPS, imported, written
 from fedcluster.preprocessing import NumericColumn, Preprocessor
@@ -460,7 +462,58 @@ class Model:
         >>> model.predict({"name": ["Ann", "Bob"], "age": ["2", "9"]})
         array([0, 1], dtype=int32)
         """
-        return self.assignment.labels(self.prepared(X))
+        form = self.row_form
+        read = form.read(X)
+        # `Data` was checked by its owner
+        for line in () if isinstance(X, Data) else self._unlike(read):
+            warnings.warn(line, UnlikeRowsWarning, stacklevel=3)
+        rows = [form.of_part(data, part) for part, data in read]
+        return self.assignment.labels(np.concatenate(rows) if len(rows) > 1 else rows[0])
+
+    def check(self, X: Any, *, options: bool = False) -> tuple[str, ...]:
+        """Return in which columns new rows are unlike those of the fit, a line each.
+
+        It says how many values are, and what explains it: another unit, sign or logarithm, columns
+        that are exchanged, or a value for a missing one. `predict` warns of the same. Rows of other
+        shares of the clusters are no reason. A model knows the centres and the spread of columns
+        alone, so that few rows, or small differences, are not seen.
+
+        Parameters
+        ----------
+        X : table, or dict or list of tables
+            The rows, as in `predict`.
+        options : bool, default=False
+            Whether to say what to do by options of the command line, which name sites.
+
+        Examples
+        --------
+        >>> model = Model(
+        ...     np.array([[95.0], [180.0]]), np.array([60.0, 40.0]), ("glucose",), inertia=6400.0,
+        ...     algorithm={"objective": "inertia"},
+        ... )
+        >>> rows = [[90.0], [104.0], [97.0], [88.0], [171.0], [183.0], [190.0], [178.0]]
+        >>> model.check(rows)
+        ()
+        >>> print(*model.check(np.array(rows) / 18.0182))
+        column 'glucose': 8 of 8 values are unlike those of the fit: mean 7.64 and deviation 2.48, \
+there 129 and 42.4, as of mmol/l and mg/dl of glucose; if it is another unit, multiply it by 18.0182
+        """
+        return tuple(self._unlike(self.row_form.read(X), options=options))
+
+    def _unlike(
+        self, read: Iterable[tuple[Any, Data]], *, options: bool = False, most: int = 20_000
+    ) -> Iterator[str]:
+        """Yield what `check` returns; of a site, at most ``most`` evenly spaced rows are read."""
+        known = preprocessing.known_columns(self)
+        if known is None:
+            return
+        for part, data in read:
+            place = {column.name: j for j, column in enumerate(columns_of(data))}
+            some = data.X[:: max(1, -(-len(data) // most))]
+            at = [place.get(name, j) for j, name in enumerate(known.names)]  # arrays have no names
+            X = some[:, at].astype(np.float64)
+            for line in known.unlike(X, part.name if options else None):
+                yield line if options or not part.where else f"{part.where}{line}"
 
     @property
     def state(self) -> State:

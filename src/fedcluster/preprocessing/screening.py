@@ -35,6 +35,9 @@ CODES = {
 }  # fmt: skip
 """Last words in the names of columns whose numbers are codes."""
 
+SIGNS = frozenset((-9.0, -8.0, -7.0, -2.0, -1.0, 7.0, 8.0, 9.0))
+"""Small numbers that people use as placeholders for an unknown value."""
+
 
 @dataclass(frozen=True, slots=True)
 class ScreenThresholds:
@@ -53,6 +56,8 @@ class ScreenThresholds:
     next_gap: float = 8.0
     """Distance of zero from the others, in distances between the lowest of them."""
     low_gap: float = 5.0  # the same, of a value that is too low
+    repeated: float = 5.0
+    """How many times as often as any other value a placeholder among them occurs."""
     most_typos: int = 3  # typing errors of a column that are named
     factor: float = 0.8  # decimal digits by which a typing error is off, at least
     spread: float = 1.2  # the same, as a multiple of the digits that the other values span
@@ -251,7 +256,17 @@ def sentinel(sample: NumberSample, at: ScreenThresholds = SCREENED) -> float | N
             rest = rest.without(float(rest.values[end]))
         if _is_sentinel(value, count / sample.n, count, rest, at):
             return value
-    return None
+    return _repeated_sign(sample, at)
+
+
+def _repeated_sign(sample: NumberSample, at: ScreenThresholds) -> float | None:
+    """Return a placeholder of three digits or more among measurements, of which few are equal."""
+    counts = sample.counts.astype(np.float64)
+    first = int(np.argmax(counts))
+    value, count = float(sample.values[first]), counts[first]
+    counts[first] = 0
+    is_long = _is_sign(value) and abs(value) >= 99.9
+    return value if is_long and count >= at.repeated * max(1, counts.max()) else None
 
 
 def _is_sentinel(
@@ -269,14 +284,33 @@ def _is_sentinel(
     if _is_sign(value):
         is_outside = value < 0 <= rest.low and value <= -99
         return is_outside or gap > at.sign_gap * size
+    if value in SIGNS and share >= at.plain_share and _is_beside(value, rest, at):
+        return True
     is_plain = value.is_integer() and count >= 5 and share >= at.plain_share
     return is_plain and gap > at.plain_gap * size
 
 
 def _is_sign(value: float) -> bool:
-    """Return whether people use this number as a placeholder for an unknown value."""
-    digits = f"{abs(value):.0f}"
-    return float(value).is_integer() and len(digits) > 1 and set(digits) in ({"9"}, {"8"}, {"7"})
+    """Return whether people use this number as a placeholder for an unknown value.
+
+    Examples
+    --------
+    >>> [_is_sign(value) for value in (-999.0, 99.99, 8888.8, 9.0, 998.0, 1.9)]
+    [True, True, True, False, False, False]
+    """
+    digits = f"{abs(value):.15g}".replace(".", "")
+    return len(digits) > 1 and set(digits) in ({"9"}, {"8"}, {"7"})
+
+
+def _is_beside(value: float, rest: NumberSample, at: ScreenThresholds) -> bool:
+    """Return whether a small number stands for an unknown value beside others.
+
+    It is the only negative one, where others have decimals or all are above 0; or follows a few
+    whole numbers, of which the next two are lacking.
+    """
+    if value < 0:
+        return rest.low > 0 or (rest.low >= 0 and not rest.whole)
+    return rest.whole and len(rest.values) <= at.few_values and value - rest.high > 2
 
 
 def typing_errors(sample: NumberSample, at: ScreenThresholds = SCREENED) -> list[float]:

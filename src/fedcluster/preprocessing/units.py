@@ -42,7 +42,8 @@ class UnitThresholds:
     deviations, in logarithms."""
     most_off: float = 0.5  # largest logarithmic error of a ratio of means after a conversion
     surer: float = 3.0  # weight of that error, as a ratio is surer than a distance
-    likelier: float = 0.2  # bonus for conversions by powers of ten.
+    likelier: float = 0.2
+    """Bonus for conversions of what the name says, or else for powers of ten."""
     near: tuple[tuple[float, ...], ...] = ((1.0, 0.35), (5.0, 0.6), (20.0, 1.8))
     """By factor, how much worse than the best a conversion may fit to be named as well."""
     rounding: float = 1e-6
@@ -133,6 +134,7 @@ def _all_of(factors: Mapping[str, Mapping[float, str]]) -> tuple[Conversion, ...
 UNITS = (
     Conversion(1.8, 32.0, "degrees Fahrenheit and Celsius", "temperature"),
     Conversion(1.0, 273.15, "kelvins and degrees Celsius", "temperature"),
+    Conversion(10.929, -23.497, "mmol/mol and % of HbA1c", "HbA1c"),
     *_all_of(
         {
             "length": {
@@ -227,6 +229,7 @@ MEASURED = {
         "creatinine": "creatinine crea",
         "uric acid": "uric urate",
         "bilirubin": "bilirubin",
+        "HbA1c": "hba1c a1c hb",
     }.items()
 }
 """Words in the names of columns that say what they measure."""
@@ -444,12 +447,13 @@ def fitting_units(
     []
     """
     odds: list[tuple[float, Conversion]] = []
+    is_said = bool(_measured(name))
     least = min(apart for _, apart, *_ in at.tolerances) * max(here[1], there[1])
     for unit in () if abs(here[0] - there[0]) < least else units_of(name):
         for each in (unit, unit.inverse):
             off = _misfit(each, here, there, at)
             if off is not None:
-                odds.append((off - (0.0 if unit.kind else at.likelier), each))
+                odds.append((off - (at.likelier if bool(unit.kind) == is_said else 0.0), each))
     odds.sort(key=lambda both: both[0])
     near = odds[0][0] + _row(at.near, odds[0][1])[1] if odds else 0.0
     return [each for off, each in odds if off <= near][: at.most_units]
@@ -457,14 +461,19 @@ def fitting_units(
 
 def units_of(name: str) -> list[Conversion]:
     """Return the conversions that are possible for a column, given its name."""
-    words = words_of(name)
-    kinds = {kind for kind, those in MEASURED.items() if those.intersection(words)}
+    words, kinds = words_of(name), _measured(name)
     unit = next((NAMED[word] for word in words[::-1] if word in NAMED), None)
     known = (each for each in (*UNITS, *SPECIAL_UNITS) if not each.kind or each.kind in kinds)
     kept = list(known if kinds else UNITS)
     if unit is None:
         return kept
     return [each for each in kept if not each.kind or unit in re.findall(r"[\w/]+", each.between)]
+
+
+def _measured(name: str) -> set[str]:
+    """Return the quantities that the name of a column may say."""
+    words = words_of(name)
+    return {kind for kind, those in MEASURED.items() if those.intersection(words)}
 
 
 def _row(rows: Iterable[tuple[float, ...]], unit: Conversion) -> tuple[float, ...]:

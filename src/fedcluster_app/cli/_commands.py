@@ -288,6 +288,7 @@ def predict(
             "ignored": ignored,
             "unknown": unknown,
             "filled": filled,
+            "warnings": [line for line in screen.warnings if line not in screen.notes],
             "out": str(out),
             "files": written,
         },
@@ -332,7 +333,9 @@ def _label(
     if engine is not None:
         partitions = _on_dask(engine, files, rows, screen.doing, append=join.append)
         [model], roles = reading.models_of([model_file], rows, algorithm)
-        return *screen.wait_for(lambda: partitions.predict(model, roles, out)), []
+        found = screen.wait_for(lambda: partitions.predict(model, roles, out))
+        screen.warnings += found[-1]
+        return *found[:-1], []
     joined = reading.open_tables(files, join, rows)
     [model], read = reading.read_for_models([model_file], files, rows, screen.doing, algorithm)
     from fedcluster_app.cli import _runs as runs
@@ -343,6 +346,7 @@ def _label(
         lambda: runs.label(model, {site: table.rows for site, table in tables.items()})
     )
     sites = runs.write_predictions(out, model, tables, labels, joined)
+    screen.warnings += runs.unlike(model, tables)
     ignored = {
         site: [name for name in table.ignored if name != join.id_column]
         for site, table in tables.items()

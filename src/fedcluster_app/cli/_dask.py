@@ -95,7 +95,7 @@ class Partitions:
 
     def predict(
         self, model: Model, roles: ColumnRoles, out: Path
-    ) -> tuple[list[SiteRecord], dict[str, list[str]], Counts, Counts]:
+    ) -> tuple[list[SiteRecord], dict[str, list[str]], Counts, Counts, list[str]]:
         """Write the labels of each partition.
 
         Returns
@@ -106,7 +106,10 @@ class Partitions:
             The columns of each partition that the model does not use.
         unknown, filled : dict of str to dict of str to int
             The counts of unknown texts and of values that were filled in, by partition and column.
+        unlike : list of str
+            In which columns rows are unlike those of the fit, of the first such partition.
         """
+        unlike: list[str] = []
         unknown: Counts = {}
         filled: Counts = {}
         records = []
@@ -120,7 +123,9 @@ class Partitions:
                 records.append(site_record(name, each.labels, len(model.weights), paths[name]))
                 unknown |= {name: each.unknown} if each.unknown else {}
                 filled |= {name: each.filled} if each.filled else {}
-        return records, {record.name: ignored for record in records}, unknown, filled
+                unlike = unlike or [f"{name}, {line}" for line in each.unlike]
+        every = {record.name: ignored for record in records}
+        return records, every, unknown, filled, unlike
 
     @contextmanager
     def _started(
@@ -228,6 +233,7 @@ class Labelled:
     memberships: Floats | None
     unknown: dict[str, int]
     filled: dict[str, int]
+    unlike: tuple[str, ...] = ()
 
 
 def _found(model: Model, rows: Data | None) -> Labelled:
@@ -239,7 +245,7 @@ def _found(model: Model, rows: Data | None) -> Labelled:
     odd: tuple[dict[str, int], dict[str, int]]
     odd = ({}, {}) if how is None else (how.unknown(rows), how.filled(rows))
     degrees = model.memberships(rows) if model.fuzzy else None
-    return Labelled(model.predict(rows), degrees, *odd)
+    return Labelled(model.predict(rows), degrees, *odd, model.check(rows))
 
 
 def _labelled(

@@ -521,7 +521,8 @@ def _new_names(
                 which = f"site {site!r} has" if site else "no site has a"
                 has = f"no column {old!r}" if site else f"column {old!r}"
                 raise InputError(f"rename: {which} {has}")
-            if full := [other for other in at if name in names[other]]:
+            also = {*renamed.get("", {}), *each}  # two columns may exchange their names
+            if full := [other for other in at if name in names[other] and name not in also]:
                 raise InputError(f"rename: site {full[0]!r} has a column {name!r} already")
             for other in at:
                 put(new[other], old, name, "rename", repr(old))

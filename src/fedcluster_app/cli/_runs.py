@@ -414,6 +414,20 @@ def unknown_and_filled(model: Model, tables: Mapping[str, SiteRows]) -> tuple[Co
     return unknown, filled
 
 
+def unlike(model: Model, tables: Mapping[str, SiteRows]) -> tuple[str, ...]:
+    """Return in which columns new rows are unlike those of the fit, judged by 20,000 of a site."""
+    return model.check({site: _some(table) for site, table in tables.items()}, options=True)
+
+
+def _some(table: SiteRows, most: int = 20_000) -> Data:
+    """Return at most ``most`` evenly spaced rows of a site; texts keep the codes of their part."""
+    every = slice(None, None, max(1, -(-len(table) // most)))
+    parts = [part.take(every) for part in chunks_of(table.rows)]
+    return (
+        parts[0] if len(parts) == 1 else replace(parts[0], X=np.concatenate([p.X for p in parts]))
+    )
+
+
 def unlabelled(counts: Mapping[str, int]) -> list[str]:
     """Return a line on rows without a label, given their number by site."""
     some = [f"{n:,} of {site}" for site, n in counts.items() if n]

@@ -1,0 +1,217 @@
+"""New rows are asked whether they are like those of the fit."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.cluster import KMeans
+from typed import run
+
+from fedcluster import FederatedGaussianMixture, FederatedKMeans
+from fedcluster.errors import UnlikeRowsWarning
+from fedcluster.model import Model
+from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
+
+Frame = pd.DataFrame
+Change = Callable[[Frame], Frame]
+
+
+def patients(rng: np.random.Generator, n: int) -> Frame:
+    """Rows of three kinds of patients."""
+    kind = rng.integers(3, size=n)
+
+    def of(means: list[float], spread: float, digits: int = 0) -> np.ndarray:
+        values = rng.permutation(means)[kind] + spread * rng.normal(size=n)
+        return np.asarray(values.round(digits))
+
+    return Frame(
+        {
+            "age": of([30, 50, 72], 7),
+            "sex": np.where(rng.random(n) < rng.permutation([0.1, 0.5, 0.9])[kind], 1.0, 2.0),
+            "height": of([160, 170, 180], 7),
+            "weight": of([62, 78, 95], 8, 1),
+            "glucose": of([95, 120, 180], 9),
+            "creatinine": np.exp(of([-0.2, 0.2, 0.9], 0.2, 2)).round(2),
+            "hba1c": of([5.4, 6.5, 8.4], 0.4, 1),
+            "temp": of([36.6, 37.2, 38.4], 0.3, 1),
+            "income": np.exp(of([8.0, 8.4, 8.8], 0.4, 3)).round(),
+            "answer": np.clip(of([1.8, 3.0, 4.3], 0.6), 1, 5),
+        }
+    )
+
+
+def set_to(name: str, value: float) -> Change:
+    """Every twelfth value of a column is another."""
+    return lambda rows: rows.assign(
+        **{name: rows[name].where(np.arange(len(rows)) % 12 > 0, value)}
+    )
+
+
+def times(name: str, factor: float, shift: float = 0.0, digits: int = 1) -> Change:
+    return lambda rows: rows.assign(**{name: (rows[name] * factor + shift).round(digits)})
+
+
+CHANGES: dict[str, tuple[str, Change, str]] = {
+    "mmol": ("glucose", times("glucose", 1 / 18.0182), "of glucose.*factors.glucose=18.0182"),
+    "umol": ("creatinine", times("creatinine", 88.42), "of creatinine.*=0.0113097"),
+    "ifcc": ("hba1c", times("hba1c", 10.929, -23.497, 0), "HbA1c.*=0.0914997x"),
+    "months": ("age", times("age", 12), "months and years.*age=0.0833333"),
+    "metres": ("height", times("height", 0.01, digits=2), "factors.height=100"),
+    "inches": ("height", times("height", 1 / 2.54), "factors.height=2.54"),
+    "pounds": ("weight", times("weight", 2.20462), "factors.weight=0.453593"),
+    "fahrenheit": ("temp", times("temp", 1.8, 32), "factors.temp=0.555556x-17.7778"),
+    "thousands": ("income", times("income", 0.001, digits=2), "factors.income=1000"),
+    "sign": ("temp", times("temp", -1), "factors.temp=-1"),
+    "shift": ("age", times("age", 1, 1000), "mean 1.05e.03.*see whether"),
+    "log10": ("income", lambda x: x.assign(income=np.log10(x.income).round(3)), "take 10..x"),
+    "ln": ("glucose", lambda x: x.assign(glucose=np.log(x.glucose).round(3)), "take exp.x"),
+    "exchanged": (
+        "height",
+        lambda x: x.rename(columns={"height": "weight", "weight": "height"}),
+        "rename.height=weight --set sites.new.rename.weight=height",
+    ),
+    "codes": ("sex", times("sex", 1, -1), "holds 0 and 1, and 1 and 2 in the fit.*=1x.1"),
+    "other codes": ("sex", times("sex", -1, 2), "holds 0 and 1, and 1 and 2 in the fit.*-1x.2"),
+    "-999": ("glucose", set_to("glucose", -999), r"-999 \(13 times.*missing_values=\[-999\]"),
+    "999.9": ("hba1c", set_to("hba1c", 999.9), r"missing_values=\[999.9\]"),
+    "99.99": ("hba1c", set_to("hba1c", 99.99), r"missing_values=\[99.99\]"),
+    "-1": ("age", set_to("age", -1), r"missing_values=\[-1\]"),
+    "9": ("answer", set_to("answer", 9), r"missing_values=\[9\]"),
+    "8": ("answer", set_to("answer", 8), r"missing_values=\[8\]"),
+    "stuck": ("temp", lambda x: x.assign(temp=36.6), "all 150 values are 36.6"),
+    "missing": (
+        "weight",
+        lambda x: x.assign(weight=x.weight.where(np.arange(len(x)) % 9 == 0)),
+        "133 of 150 values are missing",
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def drawn() -> list[tuple[Model, Frame]]:
+    """Models, and new rows of the same kinds."""
+    made = []
+    for seed in range(2):
+        rows = patients(np.random.default_rng(seed), 750)
+        how = PreprocessingSpec(missing="mean")
+        fit = FederatedKMeans(3, prepare=how, random_state=0)
+        model = Model.from_estimator(fit.fit(rows[:600], sites=np.arange(600) % 3))
+        made.append((model, rows[600:].reset_index(drop=True)))
+    return made
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_new_rows_of_another_unit_or_code_are_named_with_what_mends_it(kind, drawn) -> None:
+    name, change, said = CHANGES[kind]
+    for model, rows in drawn:
+        lines = model.check({"new": change(rows)}, options=True)
+        assert [line for line in lines if f"column {name!r} at new" in line][:1] == [
+            line for line in lines if re.search(said, line)
+        ][:1]
+        assert len(lines) == (2 if kind == "exchanged" else 1), lines
+
+
+def test_the_options_that_are_said_run_and_restore_the_clusters(drawn, here) -> None:
+    model, rows = drawn[0]
+    model.save("model.json")
+    truth = model.predict(rows)
+    for kind, (_, change, _) in CHANGES.items():
+        change(rows).to_csv("new.csv", index=False)
+        ran = run("predict", "model.json", "new.csv", "--out", "out", "--overwrite")
+        said = dict.fromkeys(re.findall(r"--set (?:'[^']*'|\S+)", ran.stderr.replace("\n", " ")))
+        assert ran.stderr.startswith("warning: "), kind
+        if not said:
+            continue
+        options = shlex.split(" ".join(said))
+        mended = run(
+            "predict", "model.json", "new.csv", "--out", "out", "--overwrite", "--json", *options
+        )
+        assert mended.exit_code == 0, (kind, options, mended.stderr)
+        assert json.loads(mended.stdout)["warnings"] == [], (kind, mended.stderr)
+        labels = pd.read_csv(Path("out", "new.csv"))["cluster"].to_numpy()
+        known = np.arange(150) % 12 > 0 if "missing" in next(iter(said)) else slice(None)
+        assert (labels == truth)[known].mean() >= 0.98, kind
+
+
+def test_python_warns_once_for_each_column_and_says_what_to_do_there(drawn) -> None:
+    model, rows = drawn[0]
+    with warnings.catch_warnings(action="error"):
+        model.predict(rows)
+    with pytest.warns(UnlikeRowsWarning, match=r"multiply it by 18\.0182$") as heard:
+        model.predict({"north": rows, "west": CHANGES["mmol"][1](rows)})
+    assert [str(each.message)[:12] for each in heard] == ["site 'west',"]
+
+
+def honest(rng: np.random.Generator) -> tuple[Frame, np.ndarray]:
+    """Rows with columns of many shapes, and their subtypes."""
+    n, k = int(rng.choice([300, 1500])), int(rng.integers(1, 5))
+    kind, age = rng.integers(k, size=n), rng.normal(50, 18, n).clip(1, 99).round()
+    rows = {"age": age}
+    for name in ("weight", "glucose", "temp", "wind", "sbp", "income", "x1", "x2"):
+        own = rng.normal(0, 1.5, k)[kind] + rng.normal(0, 0.5) * (age - 50) / 18
+        noise = rng.normal(size=n)
+        shapes: list[Callable[[], np.ndarray]] = [
+            lambda own=own, e=noise: rng.uniform(-50, 200) + rng.uniform(1, 30) * (own + e),
+            lambda own=own, e=noise: np.exp(rng.uniform(-1, 4) + rng.uniform(0.3, 1.6) * (own + e)),
+            lambda own=own: 50 + 5 * (own + rng.standard_t(2, n)),
+            lambda own=own, e=noise: np.clip(np.round(3 + own + e), 1, 5),
+            lambda own=own, e=noise: (own + e > rng.uniform(-1, 2.5)) + float(rng.integers(2)),
+            lambda own=own: rng.poisson(np.exp(own / 2 + rng.uniform(-1, 2))).astype(float),
+            lambda e=noise: np.where(rng.random(n) < rng.uniform(0.2, 0.9), 0, np.exp(1 + e)),
+        ]
+        rows[name] = shapes[rng.integers(len(shapes))]().round(2)
+    return Frame(rows), kind
+
+
+def parts(rows: Frame, kind: np.ndarray, rng: np.random.Generator) -> Iterator[Frame]:
+    """Some rows of the same population: any, few, of one subtype, young, or old ones."""
+    some, by_age = rng.permutation(len(rows)), np.argsort(rows["age"].to_numpy())
+    yield rows.iloc[some[: len(rows) // 3]]
+    yield rows.iloc[some[: rng.integers(1, 15)]]
+    yield rows[kind == kind[0]]
+    yield rows.iloc[by_age[: len(rows) // 8]]
+    yield rows.iloc[by_age[-len(rows) // 8 :]]
+
+
+def test_honest_new_rows_of_other_shares_are_like_those_of_the_fit() -> None:
+    said, columns = [], 0
+    for seed in range(60):
+        rng = np.random.default_rng(seed)
+        rows, kind = honest(rng)
+        known = rng.random(len(rows)) < 0.7
+        X, scale = rows[known].to_numpy(), str(rng.choice(["standard", "none"]))
+        shift, spread = (X.mean(0), X.std(0)) if scale == "standard" else (0 * X[0], 0 * X[0] + 1)
+        spread = np.where(spread > 0, spread, 1.0)
+        found = KMeans(int(rng.integers(2, 7)), n_init=1, random_state=0).fit((X - shift) / spread)
+        how = [
+            NumericColumn(name, shift=float(a), scale=float(b))
+            for name, a, b in zip(rows, shift, spread, strict=True)
+        ]
+        model = Model(
+            found.cluster_centers_,
+            np.bincount(found.labels_).astype(float),
+            tuple(rows),
+            {"objective": "inertia", "prepare": {"scale": scale}},
+            inertia=float(found.inertia_),
+            preprocessor=Preprocessor(tuple(how), "drop") if scale == "standard" else None,
+        )
+        for part in parts(rows[~known], kind[~known], rng):
+            columns += len(rows.columns)
+            said += [(seed, len(part), line) for line in model.check(part)]
+    assert len(said) * 200 <= columns, said[:5]
+
+
+def test_a_mixture_and_rows_without_a_preparation_are_known_too() -> None:
+    rows = patients(np.random.default_rng(5), 600)[["glucose", "weight"]]
+    fit = FederatedGaussianMixture(3, random_state=0).fit([rows[:200], rows[200:400]])
+    assert Model.from_estimator(fit).check(rows[400:]) == ()
+    [line] = Model.from_estimator(fit).check(CHANGES["mmol"][1](rows[400:]))
+    assert "column 'glucose': 200 of 200 values" in line
