@@ -14,8 +14,6 @@ from fedcluster.extend import CENTERS, Allowed, Array, LineBounds, Means, Real, 
 from fedcluster.metrics import Inertia
 from fedcluster.testing import check_laws, check_preparation
 
-pytestmark = pytest.mark.thorough
-
 
 def weights_of(data: Data) -> Floats:
     return np.ones(len(data)) if data.sample_weight is None else data.sample_weight

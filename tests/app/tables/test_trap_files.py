@@ -28,7 +28,7 @@ from fedcluster_app.cli import app
 from fedcluster_app.cli._options import FileOptions, Scaling, preparation
 from fedcluster_app.cli._runs import Comparison, compared
 
-pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("here", "short_searches")]
+pytestmark = pytest.mark.usefixtures("here", "short_searches")
 
 TRAPS = {each.name: each for each in traps()}
 CLEAN = clean()

@@ -26,7 +26,7 @@ from fedcluster.texts import first_not_plain, is_plain, printable
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
 
-pytestmark = [pytest.mark.thorough, pytest.mark.usefixtures("short_searches")]
+pytestmark = pytest.mark.usefixtures("short_searches")
 
 RNG = np.random.default_rng(9)
 SPOTS = {name: RNG.normal(size=(60, 3)) + RNG.integers(0, 3, (60, 1)) * 9 for name in "abc"}

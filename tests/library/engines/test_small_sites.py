@@ -24,9 +24,9 @@ from fedcluster import (
 from fedcluster.algorithms import FFCM, FKM, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms.merging import pool
 from fedcluster.algorithms.summaries import Points
-from fedcluster.core import Answers, Filter, Step, Task
+from fedcluster.core import Answers, Filter, Step, Summary, Task
 from fedcluster.engines import LocalEngine
-from fedcluster.engines.batched import Batch, BatchedAnswers, Stacked, kind_of
+from fedcluster.engines.batched import Batch, BatchedAnswers, Joined, Stacked, kind_of
 from fedcluster.errors import SiteError
 from fedcluster.frames.inputs import unique_ids
 from fedcluster.kernels.runtime import compiled_loops
@@ -216,6 +216,11 @@ def test_large_sites_among_small_ones_answer_beside_them(step, limits):
             assert one.total().planes.tobytes() == other.total().planes.tobytes()
     for client in clients:
         assert engine.clients[client.name].audit_log == client.audit_log
+
+
+def test_of_a_site_beside_them_lines_are_counted_and_no_row_is_lone_or_held_back() -> None:
+    answer = Summary(np.ones((3, 2)), np.array([1.0, 0.0, 2.0]))
+    assert Joined.alone(answer).sent.tolist() == [[2], [0], [0]]
 
 
 @pytest.mark.parametrize("n", [Batch.fewest - 1, Batch.fewest])
