@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -311,15 +310,3 @@ def test_a_site_refuses_what_its_owner_has_not_loaded(folder: Path) -> None:
     said = _python(folder, "unloaded")
     assert "step 'Damped' is not among the steps that this site knows" in said
     assert "preparation 'Cubes' is of no plugin that is loaded here" in said
-
-
-def test_documentation_names_nothing_private() -> None:
-    docs = Path(__file__).parents[2]
-    pages = [*docs.glob("docs/**/*.md"), docs / "README.md", docs / "CONTRIBUTING.md"]
-    private = re.compile(r"fedcluster(?:\.[a-z]\w*)*\._\w+")
-    found = {
-        str(page.relative_to(docs)): names
-        for page in pages
-        if page.name != "design.md" and (names := private.findall(page.read_text("utf-8")))
-    }
-    assert not found

@@ -36,13 +36,11 @@ from ports import free_port
 from typed import invoke
 from typer.testing import CliRunner
 
-from fedcluster.core.files import plain
-from fedcluster.engines import LocalEngine, wire
+from fedcluster.engines import wire
 from fedcluster.errors import InputError, SiteError
-from fedcluster.jobs import Evaluate, Fit, SelectK, fit_of, plan_of
+from fedcluster.jobs import Evaluate, Fit, SelectK, fit_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster.rounds import run_plan
 from fedcluster.texts import Table
 from fedcluster_app.cli import app
 from fedcluster_app.coordinator import runs
@@ -321,13 +319,6 @@ def test_a_site_labels_its_rows_chunk_by_chunk(folder, tmp_path, monkeypatch, m)
     assert max(held) <= 2 < len(held)
 
 
-def test_a_fuzzy_job_writes_degrees_at_the_sites(folder: Path, tmp_path: Path) -> None:
-    job = fit_of(2, m=2.0, max_iter=3)
-    run_job(engine(folder), content(tmp_path / "out", job), tmp_path / "run")
-    header = (folder / "sites/north/results/labels.csv").read_text().splitlines()[0]
-    assert header == "row,cluster,membership_0,membership_1"
-
-
 def test_a_site_s_log_names_the_operator(folder: Path, tmp_path: Path) -> None:
     """As the coordinator tells it."""
     job = content(tmp_path / "out", fit_of(2), operator="ada")
@@ -355,38 +346,6 @@ def test_sites_with_other_columns_are_named(folder: Path, tmp_path: Path) -> Non
 def test_more_clusters_than_rows_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"81 clusters are more than the rows .*\(80\)"):
         run_job(engine(folder), content(tmp_path / "out", fit_of(81)), tmp_path / "run")
-
-
-def test_a_resumed_job_asks_only_for_what_is_not_recorded(folder: Path, tmp_path: Path) -> None:
-    job = content(tmp_path / "out", fit_of(3))
-    first = run_job(engine(folder), job, tmp_path / "run")
-    logs = [len((folder / f"sites/{n}/logs/audit.jsonl").read_text().splitlines()) for n in SITES]
-    again = run_job(engine(folder), job, tmp_path / "run")
-    assert {**first, "sites": None} == {**again, "sites": None}
-    more = [len((folder / f"sites/{n}/logs/audit.jsonl").read_text().splitlines()) for n in SITES]
-    assert [b - a for a, b in zip(logs, more, strict=True)] == [
-        2,
-        2,
-    ]  # what they hold, and the model
-
-
-def test_the_number_of_clusters_and_the_scores_are_those_of_one_process(folder, tmp_path):
-    here = LocalEngine(
-        SiteFile.load(folder / "sites" / n / "site.toml").client(["x", "y"]) for n in SITES
-    )
-    for job in (SelectK(1, 4), fit_of(3), Evaluate(str(tmp_path / "fit" / "model.json"))):
-        name = job.kind
-        out = tmp_path / name
-        given = content(out, job, columns=["x", "y"]) | {"job": name}
-        told = run_job(engine(folder), given, tmp_path / "runs" / name)
-        expected = run_plan(plan_of(job, here.introduce()), here, seed=job.seed).value
-        assert shown({**told, "done": True}, 80)
-        if isinstance(job, SelectK):
-            assert told["n_clusters"] == expected.n_clusters
-            assert (out / "selection.json").exists()
-        elif isinstance(job, Evaluate):
-            assert told["scores"] == plain(expected)
-            assert (out / "scores.json").exists()
 
 
 @pytest.fixture
@@ -439,24 +398,6 @@ def test_rows_are_prepared_as_by_fit_on_one_machine(raw: Path, tmp_path: Path, m
         assert (",-1" in labels) == (missing == "drop")
     titles = [part.title for part in shown(done, 80) if isinstance(part, Table)]
     assert titles == ["Centres, in the units of the columns", "Clusters", "Sites"]
-
-
-def test_the_number_of_clusters_and_the_scores_are_those_of_prepared_rows(raw, tmp_path):
-    prepare = PreprocessingSpec(missing="mean")
-    given = content(tmp_path / "k", SelectK(1, 4, prepare=prepare)) | {"job": "select-k"}
-    told = run_job(engine(raw), given, tmp_path / "runs" / "k")
-    invoke("select-k", *site_tomls(raw), "--k-max", 4, "--out", tmp_path / "here")
-    expected = json.loads((tmp_path / "here" / "selection.json").read_text())
-    assert told["n_clusters"] == expected["n_clusters"]
-    assert told["reason"] == expected["reason"]
-    fit = content(tmp_path / "fit", fit_of(3, prepare=prepare))
-    run_job(engine(raw), fit, tmp_path / "runs" / "fit")
-    model = Model.load(tmp_path / "fit" / "model.json")
-    job = Evaluate(str(tmp_path / "fit" / "model.json"))
-    given = content(tmp_path / "scores", job, columns=list(model.columns)) | {"job": "evaluate"}
-    told = run_job(engine(raw), given, tmp_path / "runs" / "evaluate")
-    assert told["scores"]["inertia"] == pytest.approx(model.inertia)
-    assert told["scores"]["squared-silhouette"] is not None
 
 
 def test_a_resumed_job_prepares_as_it_did(raw: Path, tmp_path: Path) -> None:

@@ -457,12 +457,6 @@ def test_a_site_that_cannot_keep_the_model_is_told_of():
     assert engine.refusals[0].reason == "failed, see its log: OSError"
 
 
-@pytest.mark.parametrize("quorum", [0, 5])
-def test_a_quorum_that_means_nothing_is_refused(quorum):
-    with pytest.raises(ValueError, match=f"quorum must be from 1 to 4 sites, not {quorum}"):
-        RemoteEngine(Postman(responders()), ROWS, quorum=quorum)
-
-
 def test_a_header_is_json_in_one_line():
     """Anyone can read what was sent with nothing but a text editor and its first line."""
     reply = responders()["a"].reply(wire.pack(ENVELOPE, {}))

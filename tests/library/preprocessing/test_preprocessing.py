@@ -8,7 +8,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -36,7 +35,7 @@ from fedcluster.options.choices import Scale
 from fedcluster.preprocessing import Category, NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.agreement import agree, odd_sites
 from fedcluster.preprocessing.fitting import fit
-from fedcluster.preprocessing.moments import Histogram, Principal, principal, quantiles
+from fedcluster.preprocessing.moments import Principal, principal, quantiles
 from fedcluster.preprocessing.screening import no_features
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.rounds import iterate, run_plan, with_preprocessing
@@ -160,11 +159,6 @@ def test_principal_components_are_those_of_the_pooled_rows(offset: float, whole:
     np.testing.assert_allclose(found.variances, pooled.explained_variance_, rtol=1e-8)
     np.testing.assert_allclose(found.components, pooled.components_, atol=1e-5)
     assert len(outcome.communication_rounds) <= (2 if whole else 30)
-
-
-def test_principal_components_do_not_outnumber_the_columns() -> None:
-    with pytest.raises(ValueError, match="5 principal components are asked for, of 3 columns"):
-        run_plan(principal(5), engine_of({"s": Data(np.eye(3))}))
 
 
 @given(seed=st.integers(0, 2**32 - 1))
@@ -772,24 +766,6 @@ def test_a_crowd_of_sites_is_prepared_as_one() -> None:
         LocalEngine.from_table(Data(X), rng.integers(0, 20, 200)), PreprocessingSpec()
     ).preprocessor
     np.testing.assert_allclose(found.apply(Data(X)).X.std(axis=0), 1.0)
-
-
-@pytest.mark.parametrize(("room", "n_kept"), [(0, 0), (2 * 8 * 50, 2), (1 << 28, 4)])
-def test_counts_are_the_same_however_many_sorted_columns_are_kept(room: int, n_kept: int) -> None:
-    class Step(Histogram):
-        kept_bytes = room
-
-    rng = np.random.default_rng(0)
-    X, weight = rng.normal(size=(50, 4)), rng.uniform(1, 2, 50)
-    edges = np.tile(np.linspace(-2.0, 2.0, 9), (4, 1))
-    state = State(memory={"columns": np.arange(4.0), "edges": edges})
-    data = Data(X, weight)
-    for _ in range(2):
-        answer = Step().client_step(state, data, rng)
-        for j, weights in enumerate(answer.weights.reshape(4, 8)):
-            inside = [(X[:, j] > low) & (X[:, j] <= high) for low, high in pairwise(edges[j])]
-            np.testing.assert_allclose(weights, [weight[rows].sum() for rows in inside])
-    assert len(data.cache["sorted columns"]) == n_kept
 
 
 # Many columns

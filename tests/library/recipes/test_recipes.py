@@ -104,13 +104,6 @@ def grown(X: np.ndarray, n_leaves: int, n_sites: int = 3, min_rows: int = 5) -> 
     return run(VarianceTree(n_leaves, min_rows), engine(X, site)).state
 
 
-def test_the_first_cut_lies_at_the_mean_of_the_widest_column() -> None:
-    X = np.array([[0.0, 0.0], [1.0, 1.0], [99.0, 1.0], [100.0, 0.0]])
-    state = grown(X, 2, n_sites=1, min_rows=1)
-    np.testing.assert_allclose(state.centers, [[0.5, 0.5], [99.5, 0.5]])
-    np.testing.assert_array_equal(state.weights, [2, 2])
-
-
 @given(seed=st.integers(0, 10**6), n_leaves=st.integers(1, 20), min_rows=st.integers(1, 8))
 def test_leaves_are_means_of_groups_that_are_large_enough(seed, n_leaves, min_rows):
     """Their weights sum to the rows, their sums to the sum, none is smaller than q."""
@@ -122,21 +115,6 @@ def test_leaves_are_means_of_groups_that_are_large_enough(seed, n_leaves, min_ro
     assert state.weights.sum() == len(X)
     assert state.weights.min() >= min(min_rows, len(X))
     np.testing.assert_allclose(state.weights @ state.centers, X.sum(axis=0), atol=1e-9)
-
-
-def test_a_cut_that_isolates_few_rows_is_undone() -> None:
-    """An outlier makes the first cut fall between it and all others; the next falls among them."""
-    X = np.concatenate([np.linspace(0, 1, 40), [1e6]])[:, None]
-    state = grown(X, 4)
-    assert len(state.centers) >= 3
-    assert state.weights.min() >= 5
-    assert state.weights.sum() == 41
-
-
-def test_a_leaf_that_cannot_be_cut_is_left_alone() -> None:
-    X = np.array([[0.0]] * 30 + [[1.0]] * 2)
-    state = grown(X, 4)
-    np.testing.assert_allclose(state.centers, [[2 / 32]])
 
 
 def test_the_tree_does_not_depend_on_the_partition() -> None:

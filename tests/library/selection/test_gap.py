@@ -93,6 +93,6 @@ def test_ten_references_are_drawn_unless_another_number_is_said() -> None:
 
 def test_the_box_has_the_mean_and_the_variance_of_each_column() -> None:
     """A uniform column of width w has the variance w^2 / 12."""
-    lower, upper = box(np.array([5.0, -1.0]), np.array([3.0, 12.0]))
-    np.testing.assert_allclose((upper - lower) ** 2 / 12, [3, 12])
-    np.testing.assert_allclose((upper + lower) / 2, [5, -1])
+    lower, upper = box(np.array([5.0, -1.0, 2.0]), np.array([3.0, 12.0, 0.0]))
+    np.testing.assert_allclose((upper - lower) ** 2 / 12, [3, 12, 0])
+    np.testing.assert_allclose((upper + lower) / 2, [5, -1, 2])

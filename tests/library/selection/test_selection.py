@@ -21,7 +21,6 @@ from fedcluster.core import Result, State
 from fedcluster.jobs import execute, fit_of
 from fedcluster.kernels import nearest
 from fedcluster.metrics.indices import CHOOSING, JUDGES
-from fedcluster.metrics.moments import Moments
 from fedcluster.options.choices import RULES, RuleName
 from fedcluster.recipes import clustering, evaluation
 from fedcluster.rounds import EarlyStop, run_plan
@@ -62,13 +61,6 @@ def test_a_sweep_takes_half_as_many_rounds_more_at_most(X, most, sums_only):
         for plan in (clustering(choice), sweep(range(1, most + 1), choice))
     )
     assert len(swept) <= max(12, 1.5 * len(alone))
-
-
-def test_the_sites_describe_themselves_once() -> None:
-    found = run_plan(sweep(range(1, 7), fit_of(1)), engine(NESTED, sites(NESTED, 3)))
-    steps = [step for exchange in found.communication_rounds for step in exchange.steps]
-    assert steps.count("SiteSummaries") == 1
-    assert list(found.value.results) == list(range(1, 7))
 
 
 @pytest.mark.parametrize("k", [1, 2, 4])
@@ -148,27 +140,6 @@ def test_gaps_do_not_depend_on_the_scale_of_the_rows() -> None:
     for k in within:
         np.testing.assert_allclose(small[k], large[k], rtol=1e-9, atol=1e-12)
     assert max(small, key=lambda k: small[k][0]) == 2
-
-
-def test_a_box_has_the_mean_and_the_variance_of_the_rows() -> None:
-    lower, upper = box(np.array([3.0, -1.0]), np.array([2.0, 0.0]))
-    draws = np.random.default_rng(0).uniform(lower, upper, (100_000, 2))
-    np.testing.assert_allclose(draws.mean(axis=0), [3.0, -1.0], atol=0.02)
-    np.testing.assert_allclose(draws.var(axis=0), [2.0, 0.0], atol=0.02)
-
-
-def test_rows_that_are_all_alike_have_no_gap() -> None:
-    found = gaps({1: 0.0, 2: 0.0}, 30, box(np.zeros(2), np.zeros(2)))
-    assert all(np.isnan(gap) for gap, _ in found.values())
-
-
-def test_public_bounds_take_the_place_of_the_box() -> None:
-    bounds = [-1e3, -1.0], [1e3, 1.0]
-    wide = select_k(CLEAR, range(1, 6), rule="gap", bounds=bounds, random_state=0)
-    own = select_k(CLEAR, range(1, 6), rule="gap", random_state=0)
-    assert own.says["gap"] == 3
-    assert wide.table[3]["gap"] != own.table[3]["gap"]
-    assert wide.table[3]["mixture-bic"] == own.table[3]["mixture-bic"]
 
 
 # The verdict
@@ -390,14 +361,6 @@ def test_weights_are_repetition() -> None:
     repeated = select_k({"a": np.repeat(CLEAR, weight, axis=0)}, range(1, 5), **by_vote)
     for k in (1, 3):
         assert weighed.table[k]["gap"] == pytest.approx(repeated.table[k]["gap"], rel=1e-9)
-
-
-def test_moments_of_the_sum_are_those_of_the_whole() -> None:
-    state, rng = State.at(CLEAR[:1]), np.random.default_rng(0)
-    parts = [Moments().client_step(state, Data(part), rng) for part in np.array_split(CLEAR, 3)]
-    mean, variance = Moments.mean_and_variance(state, parts[0] + parts[1] + parts[2])
-    np.testing.assert_allclose(mean, CLEAR.mean(axis=0))
-    np.testing.assert_allclose(variance, CLEAR.var(axis=0))
 
 
 @pytest.mark.parametrize(

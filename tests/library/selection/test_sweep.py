@@ -97,6 +97,8 @@ def test_sites_describe_themselves_once_where_every_start_comes_from_that(spec, 
     steps = [step for r in outcome.communication_rounds[:1] for step in r.steps]
     for name, n in asked.items():
         assert steps.count(name) == n, name
+    later = [step for r in outcome.communication_rounds[1:] for step in r.steps]
+    assert "SiteSummaries" not in later
     sizes = {k: result.state.centers.shape for k, result in outcome.value.results.items()}
     assert sizes == {k: (k, 2) for k in (2, 3, 4)}
 
