@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_462,
-    "lines of the application": 20_782,
+    "lines of the library": 26_627,
+    "lines of the application": 20_784,
     "modules": 225,
-    "functions": 4353,
+    "functions": 4365,
     "modules that a fit loads": 72,
     "constants": 247,
     "commands": 43,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_974,
     "pages": 28,
-    "lines of tests": 63_773,
+    "lines of tests": 63_834,
     "lines of tests of refusals and pairs": 2_679,
 }
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fedcluster.preprocessing.fitting import fit as fit
     from fedcluster.preprocessing.fitting import n_columns_out as n_columns_out
     from fedcluster.preprocessing.likeness import known_columns as known_columns
+    from fedcluster.preprocessing.likeness import unlike_sites as unlike_sites
     from fedcluster.preprocessing.moments import Covariance as Covariance
     from fedcluster.preprocessing.moments import Missing as Missing
     from fedcluster.preprocessing.screening import no_features as no_features
@@ -36,7 +37,7 @@ __getattr__ = names_from(  # lazy: rows without preparation need little of this 
         "agree odd_sites": "agreement",
         "Category NumericColumn": "columns",
         "first_tasks fit n_columns_out": "fitting",
-        "known_columns": "likeness",
+        "known_columns unlike_sites": "likeness",
         "Covariance Missing": "moments",
         "no_features screened": "screening",
         "FitReport PreprocessingSpec": "spec",

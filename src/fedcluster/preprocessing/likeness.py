@@ -10,18 +10,25 @@ another unit, or stand for something else.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
-from fedcluster.core import Floats
-from fedcluster.frames.columns import NumberSample
+from fedcluster.core import Data, Floats
+from fedcluster.errors import listed
+from fedcluster.frames.columns import NumberSample, columns_of
 from fedcluster.preprocessing.columns import NumericColumn
 from fedcluster.preprocessing.screening import sentinel
 from fedcluster.preprocessing.transform import Principal
-from fedcluster.preprocessing.units import Conversion, fitting_units
+from fedcluster.preprocessing.units import (
+    UNITS_DIFFER,
+    Conversion,
+    fitting_units,
+    measured,
+    odd_columns,
+)
 from fedcluster.texts import setting
 
 
@@ -38,9 +45,19 @@ class LikenessThresholds:
     alike: float = (
         1.0  # largest difference of mean, in deviations, and of the deviation's logarithm
     )
+    near: tuple[float, ...] = (1.0, 1.0, 0.5, 0.35)
+    """As in `UnitThresholds.tolerances`, of small factors if a heading says what is measured."""
+    stuck: float = 0.2  # share of one value from which on it may not have been measured
+    rarer: float = 5.0  # how many times as rare the commonest value elsewhere must be
+    steps: float = 10.0  # how many times the resolution it must be
+    end: float = 0.1  # share of the first or last of few values from which on its lack is odd
+    other: float = 0.5
+    """Deviations between sites in any other column from which on their rows are of other kinds."""
     closely: float = 0.4  # the same, of values that are only closer together
     margin: float = 2.0  # how many times worse than the best the next explanation must fit
     shrunk: float = 0.05  # ratio of deviations from which on logarithms are considered
+    most_rows: int = 20_000  # rows of a site that are looked at
+    few: int = 12  # whole numbers up to which a column may hold codes
     fewest: int = 8  # values for more than naming values that are far
     missing: float = 0.5  # share of missing values from which on they are named
     strange: float = 0.05  # share of other values in a column of two whole numbers
@@ -80,6 +97,11 @@ OTHERWISE = (
     Explanation("as with another sign", np.negative, -1.0),
     Explanation("as logarithms to base 10", lambda x: 10.0**x, by_hand="10**x"),
     Explanation("as natural logarithms", np.exp, by_hand="exp(x)"),
+    Explanation(
+        "as with points for thousands",
+        lambda x: np.where(x == np.floor(x), x, np.round(1000.0 * x)),
+        by_hand="1000x where it has decimals",
+    ),
     Explanation("as powers of 10", np.log10, by_hand="log10(x)"),
     Explanation("as exponentials", np.log, by_hand="log(x)"),
 )
@@ -106,8 +128,15 @@ class KnownColumns:
         What has these columns, for messages.
     is_exact : bool
         Whether the variance is known, and not only a bound of it.
-    pairs : mapping of str to float
-        Columns that hold two whole numbers, one after the other, and the lower one.
+    levels : mapping of str to tuple of float
+        Columns that hold a few whole numbers, and these.
+    often : mapping of str to float
+        Columns of measurements, and the share of the commonest value.
+    together : ndarray of shape (d, d), optional
+        The correlations of the columns.
+    between : bool
+        Whether the known rows are those of other sites, whose kinds a site need not have: then only
+        what is explained is said.
 
     Examples
     --------
@@ -127,7 +156,10 @@ class KnownColumns:
     logs: frozenset[str] = frozenset()
     where: str = "the fit"
     is_exact: bool = True
-    pairs: Mapping[str, float] = field(default_factory=dict)
+    levels: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    often: Mapping[str, float] = field(default_factory=dict)
+    together: Floats | None = None
+    between: bool = False
     at: LikenessThresholds = LIKENESS
 
     def unlike(self, X: Floats, site: str | None = None) -> Iterator[str]:
@@ -135,27 +167,45 @@ class KnownColumns:
 
         ``site`` names the rows for options of the command line.
         """
-        given = {name: X[:, j][~np.isnan(X[:, j])] for j, name in enumerate(self.names)}
-        odd: dict[str, Floats] = {}
+        kept: dict[str, Floats] = {}
         lines: dict[str, str] = {}
-        for j, (name, x) in enumerate(given.items()):
+        for j, name in enumerate(self.names):
+            x = X[:, j][~np.isnan(X[:, j])]
             if not self.within[j] > 0 or not len(x):
                 continue
+            kept[name], signs = self._without_signs(j, x)
             if (line := self._of_few(j, X, x, site)) is not None:
                 lines[name] = line
-                continue
-            kept, signs = self._without_signs(j, x)
-            if signs:
+            elif signs and not self.between:
                 lines[name] = self._of_signs(j, x, signs, site)
-            elif (line := self._of_unit(j, kept, site)) is not None:
-                lines[name] = line
-            elif self.far(j, kept) or self._is_shrunk(j, kept):
-                odd[name] = kept
-        swapped = dict(self._swapped(odd))
-        for name, x in odd.items():
-            if (line := self._of_other(name, x, swapped.get(name), site)) is not None:
-                lines[name] = line
+        rest = {name: x for name, x in kept.items() if name not in lines}
+        odd = [name for name, x in rest.items() if self._is_odd(self.names.index(name), x)]
+        swapped = dict(self._swapped({name: rest[name] for name in odd}))
+        is_other = self.between and self._is_other(kept, {*odd, *lines}, swapped)
+        for name in odd if not is_other else swapped:
+            line = self._of_other(name, rest[name], swapped.get(name), site)
+            lines |= {} if line is None else {name: line}
         yield from (lines[name] for name in self.names if name in lines)
+
+    def _is_odd(self, j: int, x: Floats) -> bool:
+        """Return whether values are far from the known ones, or one usual unit may explain them."""
+        is_near = self.distances(j, x).mean() < self.at.told
+        return bool(self.far(j, x)) or self._is_shrunk(j, x) or not is_near
+
+    def _is_other(
+        self, kept: Mapping[str, Floats], odd: Collection[str], swapped: Collection[str]
+    ) -> bool:
+        """Return whether the other columns show that rows are of another kind."""
+        rest = {self.names.index(name): x for name, x in kept.items() if name not in odd}
+        apart = [self._apart(j, x) for j, x in rest.items()]
+        many = len(odd) - len(swapped) > max(1, len(rest))
+        return many or max(apart, default=0.0) > self.at.other
+
+    def _apart(self, j: int, x: Floats) -> float:
+        mean, deviation = self._moments(j)
+        with np.errstate(all="ignore"):
+            y = np.log1p(x) if self.names[j] in self.logs else x
+        return abs(float(y.mean()) - mean) / deviation
 
     # How far values are
 
@@ -251,28 +301,68 @@ class KnownColumns:
                 f"{self._column(name, site)}: all {len(x)} values are {values[0]:.6g}; see whether "
                 "it was measured"
             )
-        if name not in self.pairs or len(x) < self.at.fewest:
+        if (line := self._of_stuck(name, x, site)) is not None:
+            return line
+        levels = self.levels.get(name)
+        if levels is None or len(x) < self.at.fewest or not self._is_recoded(x, levels):
             return None
-        low = self.pairs[name]
-        many = int(np.count_nonzero((x != low) & (x != low + 1)))
-        if many < self.at.strange * len(x):
-            return None
-        holds = " and ".join(f"{value:.6g}" for value in values[:2])
-        more = " and other values" if len(values) > 2 else ""
-        line = (
-            f"{self._column(name, site)}: it holds {holds}{more}, and {low:.6g} and {low + 1:.6g} "
-            f"in {self.where}"
-        )
-        ways = [Conversion(1.0, low - values[0], ""), Conversion(-1.0, low + values[-1], "")]
-        if len(values) != 2 or values[1] - values[0] != 1:
+        known, own = (_shown(each) for each in (np.array(levels), values))
+        line = f"{self._column(name, site)}: it holds {own}, and {known} in {self.where}"
+        if len(values) != len(levels) or np.ptp(values) != np.ptp(levels):
             return f"{line}; see whether it means the same there"
-        tried = [self._joint(X, j, way.scale * X[:, j] + way.shift) for way in ways]
-        apart = tried[1] - tried[0]
-        error = float(apart.std() / math.sqrt(len(apart)))
-        if abs(float(apart.mean())) > self.at.clearly * error:
-            found = Explanation("", np.positive, ways[int(apart.mean() < 0)].value)
-            return f"{line}; if rows mean the same, {found.mend(name, site)}"
-        return f"{line}; see which is which"
+        ways = [
+            Conversion(1.0, levels[0] - values[0], ""),
+            Conversion(-1.0, levels[0] + values[-1], ""),
+        ]
+        way = self._way(X, j, ways)
+        if way is None:
+            return f"{line}; see which is which"
+        found = Explanation("", np.positive, way.value)
+        return f"{line}; if rows mean the same, {found.mend(name, site)}"
+
+    def _of_stuck(self, name: str, x: Floats, site: str | None) -> str | None:
+        """Return the line of measurements of which many are equal, unlike elsewhere, or None."""
+        if name not in self.often or len(x) < 2 * self.at.fewest:
+            return None
+        values, counts = np.unique(x, return_counts=True)
+        first = int(np.argmax(counts))
+        least = max(self.at.stuck, self.at.rarer * self.often[name]) * len(x)
+        grid = float(np.diff(values).min(initial=np.inf))
+        if counts[first] < least or abs(values[first]) < self.at.steps * grid or len(values) < 2:
+            return None
+        return (
+            f"{self._column(name, site)}: {counts[first]} of {len(x)} values are "
+            f"{values[first]:.6g}, and at most {self.often[name]:.1%} are one value in "
+            f"{self.where}; see whether it was measured"
+        )
+
+    def _is_recoded(self, x: Floats, levels: Sequence[float]) -> bool:
+        """Return whether values are others than a few known ones: one end is new, and one lacks.
+
+        Of two values, any other one is new.
+        """
+        is_known = np.isin(x, levels)
+        new = float(np.mean(~is_known))
+        if len(levels) == 2:
+            return new >= self.at.strange
+        ends = [levels[0], levels[-1]]
+        lost = [end for end in ends if end not in x]
+        return new >= self.at.end and len(lost) == 1 and len(x) >= 4 * self.at.fewest
+
+    def _way(self, X: Floats, j: int, ways: Sequence[Conversion]) -> Conversion | None:
+        """Return which of two codings, of which one is reversed, goes with the other columns."""
+        if self.together is None:
+            tried = [self._joint(X, j, way.scale * X[:, j] + way.shift) for way in ways]
+            apart = tried[1] - tried[0]
+            score, error = float(apart.mean()), float(apart.std() / math.sqrt(len(apart)))
+        else:
+            own, known = _correlations(X)[j], self.together[j]
+            others = np.arange(len(known)) != j
+            score = float((own * known)[others].sum())
+            error = math.sqrt(float((known[others] ** 2).sum()) / len(X))
+        if abs(score) <= self.at.clearly * error:
+            return None
+        return ways[0 if score > 0 else 1]
 
     def _joint(self, X: Floats, j: int, values: Floats) -> Floats:
         """Return squared distances of rows to the nearest centre, with other values in j, (n,)."""
@@ -290,7 +380,8 @@ class KnownColumns:
     def _of_unit(self, j: int, x: Floats, site: str | None) -> str | None:
         """Return the line of a column that another unit explains, or None."""
         name = self.names[j]
-        if name in self.logs or len(x) < self.at.fewest:
+        is_said = bool(measured(name)) or not self.between  # sites without a heading: `units`
+        if name in self.logs or len(x) < self.at.fewest or not is_said:
             return None
         before = float(self.distances(j, x).mean())
         if before < self.at.told:
@@ -298,12 +389,19 @@ class KnownColumns:
         here, there = (float(x.mean()), float(x.std())), self._moments(j)
         if not here[1] > 0:
             return None
-        for unit in fitting_units(name, here, there):
-            found = _of_unit(unit)
-            back = found.undo(x)
-            if not self.far(j, back) and self.distances(j, back).mean() < self.at.mended * before:
-                return self._line(name, x, found, site, "if it is another unit, ")
-        return None
+        near = replace(UNITS_DIFFER, tolerances=(self.at.near, *UNITS_DIFFER.tolerances[1:]))
+        units = fitting_units(name, here, there, near if measured(name) else UNITS_DIFFER)
+        found = [
+            each
+            for each in map(_of_unit, units)
+            if not self.far(j, back := each.undo(x))
+            and self.distances(j, back).mean() < self.at.mended * before
+        ]
+        if not found:
+            return None
+        more = "".join(f", or else {each.what[6:]} ({each.factor})" for each in found[1:])
+        first = replace(found[0], what=f"{found[0].what}{more}")
+        return self._line(name, x, first, site, "if it is another unit, ")
 
     def _of_other(self, name: str, x: Floats, other: str | None, site: str | None) -> str | None:
         """Return the line of a column that is unlike the known one for another reason, or none.
@@ -317,16 +415,21 @@ class KnownColumns:
             mend = "rename both" if site is None else f"say {say}"
             return f"{self._line(name, x, found, site)}; if they are exchanged, {mend}"
         j = self.names.index(name)
+        if (line := self._of_unit(j, x, site)) is not None:
+            return line
         fits: list[tuple[float, Explanation]] = []
         for each in OTHERWISE if len(x) >= self.at.fewest else ():
             with np.errstate(all="ignore"):
                 fits.append((self._misfit(j, each.undo(x)), each))
         fits.sort(key=lambda both: both[0])
         is_far = bool(self.far(j, x))
-        sure = fits and fits[0][0] <= (self.at.alike if is_far else self.at.closely)
+        is_alike = self._misfit(j, x) <= self.at.alike
+        sure = (
+            fits and not is_alike and fits[0][0] <= (self.at.alike if is_far else self.at.closely)
+        )
         if sure and fits[1][0] > self.at.margin * fits[0][0]:
             return self._line(name, x, fits[0][1], site, "if so, ")
-        return self._line(name, x, None, site) if is_far else None
+        return self._line(name, x, None, site) if is_far and not self.between else None
 
     def _swapped(self, odd: Mapping[str, Floats]) -> Iterator[tuple[str, str]]:
         """Yield pairs of columns, each of which is like the other one."""
@@ -335,6 +438,7 @@ class KnownColumns:
             like = [
                 other
                 for other, i in places.items()
+                if other != name and self._misfit(j, odd[name]) > self.at.margin * self.at.alike
                 if max(self._misfit(i, odd[name]), self._misfit(j, odd[other])) <= self.at.alike
             ]
             if len(like) == 1:
@@ -409,12 +513,12 @@ def known_columns(model: Any, at: LikenessThresholds = LIKENESS) -> KnownColumns
         np.where(constant, 0.0, within * scale**2),
         frozenset(column.name for column in columns if column.log),
         is_exact=_is_standard(model),
-        pairs=dict(_pairs(model, columns)),
+        levels=dict(_pairs(model, columns)),
     )
 
 
-def _pairs(model: Any, columns: Sequence[NumericColumn]) -> Iterator[tuple[str, float]]:
-    """Yield standardised columns of two whole numbers, with the lower one.
+def _pairs(model: Any, columns: Sequence[NumericColumn]) -> Iterator[tuple[str, tuple[float, ...]]]:
+    """Yield standardised columns of two whole numbers, with these.
 
     Whole numbers with mean a + p have at least the variance p (1 - p), which those of a and a + 1
     alone have.
@@ -425,7 +529,7 @@ def _pairs(model: Any, columns: Sequence[NumericColumn]) -> Iterator[tuple[str, 
         p = column.shift - low
         least, own = p * (1 - p), column.scale**2 * variance
         if _is_standard(model) and not column.log and least > 0 and abs(own / least - 1) < 1e-6:
-            yield column.name, float(low)
+            yield column.name, (float(low), low + 1.0)
 
 
 def _is_standard(model: Any) -> bool:
@@ -478,3 +582,104 @@ def _of_mixture(model: Any, shares: Floats) -> Floats:
         own = 1.0 / root.reshape(k, -1) ** 2
     within: Floats = np.broadcast_to(own, (k, d)).T @ shares
     return within
+
+
+# What sites know of each other
+
+
+def unlike_sites(sites: Mapping[str, Data], at: LikenessThresholds = LIKENESS) -> Iterator[str]:
+    """Yield a line for each column of numbers of a site that is unlike those of the others.
+
+    Parameters
+    ----------
+    sites : mapping of str to Data
+        The rows of each site before preparation.
+    """
+    places = {site: _numbers(data) for site, data in sites.items()}
+    names = [
+        name
+        for name in next(iter(places.values()))
+        if all(name in each for each in places.values())
+    ]
+    rows = {
+        site: data.X[:: max(1, -(-len(data) // at.most_rows))][
+            :, [places[site][name] for name in names]
+        ].astype(np.float64)
+        for site, data in sites.items()
+    }
+    if len(rows) < 2:
+        return
+    moments = {
+        name: {
+            site: (float(np.nanmean(X[:, j])), float(np.nanstd(X[:, j])))
+            for site, X in rows.items()
+        }
+        for j, name in enumerate(names)
+        if all(np.isfinite(X[:, j]).any() for X in rows.values())
+    }
+    counts = {name: dict.fromkeys(of_site, 1e9) for name, of_site in moments.items()}
+    # of those, the sums say enough
+    units = {f"column {each.name!r}" for each in odd_columns(moments, counts) if each.fits}
+    said: set[str] = set()
+    for site, X in rows.items():
+        others = np.concatenate([each for other, each in rows.items() if other != site])
+        for line in _known_rows(names, others, at).unlike(X, site) if len(others) else ():
+            column = line.partition(" at ")[0]
+            if column not in said and (column not in units or "exchanged" in line):
+                yield line
+            said.add(column)
+
+
+def _numbers(data: Data) -> dict[str, int]:
+    """Return the indices of the columns of numbers, by name."""
+    return {c.name: j for j, c in enumerate(columns_of(data)) if c.kind == "number"}
+
+
+def _known_rows(names: Sequence[str], X: Floats, at: LikenessThresholds) -> KnownColumns:
+    """Return what rows (n, d) of other sites show of their columns."""
+    there = np.logical_not(np.isnan(X))
+    n = np.maximum(there.sum(axis=0), 1)
+    mean = np.nan_to_num(X).sum(axis=0) / n
+    variance = np.nan_to_num((X - mean) ** 2).sum(axis=0) / n
+    levels: dict[str, tuple[float, ...]] = {}
+    often: dict[str, float] = {}
+    for name, x in zip(names, X.T, strict=True):
+        values, counts = np.unique(x[~np.isnan(x)], return_counts=True)
+        if counts.sum() < 4 * at.fewest:
+            continue
+        is_whole = bool((values == np.floor(values)).all())
+        if not is_whole:
+            often[name] = float(counts.max() / counts.sum())
+        elif (
+            1 <= np.ptp(values) == len(values) - 1 < at.few
+            and min(counts[0], counts[-1]) >= at.end * counts.sum()
+        ):
+            levels[name] = tuple(values.tolist())
+    return KnownColumns(
+        tuple(names),
+        mean[None],
+        np.ones(1),
+        variance,
+        where="the other sites",
+        levels=levels,
+        often=often,
+        together=_correlations(X),
+        between=True,
+        at=at,
+    )
+
+
+def _correlations(X: Floats) -> Floats:
+    """Return the correlations (d, d) of columns (n, d), 0 for constant ones, with gaps as means."""
+    there = np.logical_not(np.isnan(X))
+    n = np.maximum(there.sum(axis=0), 1)
+    apart = np.where(there, X - np.nan_to_num(X).sum(axis=0) / n, 0.0)
+    size = np.sqrt((apart**2).sum(axis=0))
+    apart /= np.where(size > 0, size, 1.0)
+    correlations: Floats = apart.T @ apart
+    return correlations
+
+
+def _shown(values: Floats, most: int = 5) -> str:
+    """Return the first values in words."""
+    return listed([f"{value:.6g}" for value in values[:most]] + ["more"] * (len(values) > most))

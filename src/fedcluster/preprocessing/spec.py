@@ -223,8 +223,19 @@ class FitReport:
     ) -> Self:
         """Return the report with findings added from before the sites were asked."""
         left_out, notes = {**left_out, **self.left_out}, (*notes, *self.notes)
-        warnings = (*warnings, *self.warnings)
+        # the rows show more than the sums: nothing is said twice of a column at a site
+        of_rows = [column for line in warnings if (column := _column_of(line))]
+        rest = (
+            line for line in self.warnings if not (name := _column_of(line)) or name not in of_rows
+        )
+        warnings = (*warnings, *rest)
         return replace(self, left_out=left_out, notes=notes, warnings=warnings)
+
+
+def _column_of(line: str) -> str:
+    """Return the column that a warning of another unit or code names, or nothing."""
+    is_unlike = " has mean " in line or " are unlike those of " in line or ": it holds " in line
+    return line.split("'")[1] if is_unlike and line.startswith("column '") else ""
 
 
 # In words

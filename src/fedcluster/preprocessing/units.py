@@ -447,7 +447,7 @@ def fitting_units(
     []
     """
     odds: list[tuple[float, Conversion]] = []
-    is_said = bool(_measured(name))
+    is_said = bool(measured(name))
     least = min(apart for _, apart, *_ in at.tolerances) * max(here[1], there[1])
     for unit in () if abs(here[0] - there[0]) < least else units_of(name):
         for each in (unit, unit.inverse):
@@ -461,7 +461,7 @@ def fitting_units(
 
 def units_of(name: str) -> list[Conversion]:
     """Return the conversions that are possible for a column, given its name."""
-    words, kinds = words_of(name), _measured(name)
+    words, kinds = words_of(name), measured(name)
     unit = next((NAMED[word] for word in words[::-1] if word in NAMED), None)
     known = (each for each in (*UNITS, *SPECIAL_UNITS) if not each.kind or each.kind in kinds)
     kept = list(known if kinds else UNITS)
@@ -470,7 +470,7 @@ def units_of(name: str) -> list[Conversion]:
     return [each for each in kept if not each.kind or unit in re.findall(r"[\w/]+", each.between)]
 
 
-def _measured(name: str) -> set[str]:
+def measured(name: str) -> set[str]:
     """Return the quantities that the name of a column may say."""
     words = words_of(name)
     return {kind for kind, those in MEASURED.items() if those.intersection(words)}

@@ -53,6 +53,7 @@ from fedcluster.model.run import Run
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing.agreement import columns_apart
+from fedcluster.preprocessing.likeness import unlike_sites
 from fedcluster.preprocessing.screening import no_features, screened
 from fedcluster.preprocessing.spec import MOST_CATEGORIES, FitReport
 from fedcluster.privacy import Groups
@@ -724,8 +725,9 @@ def screen(
     left_out = {} if chosen else unreadable | unlike | dict(screening.left_out)
     rest = {site: table.without(left_out) for site, table in tables.items()}
     rows = {site: each.rows for site, each in rest.items() if isinstance(each.rows, Data)}
-    odd = no_features(rows, chosen=chosen) if len(rows) == len(rest) else ()
-    screening = replace(screening, warnings=(*screening.warnings, *odd))
+    if len(rows) == len(rest):
+        odd = (*unlike_sites(rows), *no_features(rows, chosen=chosen))
+        screening = replace(screening, warnings=(*screening.warnings, *odd))
     if chosen:
         return dict(tables), replace(screening, left_out={}, notes=())
     if any(table.limits is not None for table in tables.values()):

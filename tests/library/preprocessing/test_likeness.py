@@ -16,9 +16,11 @@ from sklearn.cluster import KMeans
 from typed import run
 
 from fedcluster import FederatedGaussianMixture, FederatedKMeans
+from fedcluster.core import Column, Data
 from fedcluster.errors import UnlikeRowsWarning
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing.likeness import unlike_sites
 
 Frame = pd.DataFrame
 Change = Callable[[Frame], Frame]
@@ -183,7 +185,7 @@ def parts(rows: Frame, kind: np.ndarray, rng: np.random.Generator) -> Iterator[F
 
 def test_honest_new_rows_of_other_shares_are_like_those_of_the_fit() -> None:
     said, columns = [], 0
-    for seed in range(60):
+    for seed in range(10):
         rng = np.random.default_rng(seed)
         rows, kind = honest(rng)
         known = rng.random(len(rows)) < 0.7
@@ -215,3 +217,62 @@ def test_a_mixture_and_rows_without_a_preparation_are_known_too() -> None:
     assert Model.from_estimator(fit).check(rows[400:]) == ()
     [line] = Model.from_estimator(fit).check(CHANGES["mmol"][1](rows[400:]))
     assert "column 'glucose': 200 of 200 values" in line
+
+
+def lost_points(rows: Frame) -> Frame:
+    return rows.assign(visits=rows.visits.where(rows.visits < 1000, rows.visits / 1000))
+
+
+BETWEEN: dict[str, tuple[Change, str]] = {
+    "exchanged": (CHANGES["exchanged"][1], "column 'height' at c: .*rename.weight=height"),
+    "sign": (CHANGES["sign"][1], "column 'temp' at c: .*factors.temp=-1"),
+    "log10": (CHANGES["log10"][1], "column 'income' at c: .*10..x of it"),
+    "points": (lost_points, "column 'visits' at c: .*points for thousands"),
+    "codes": (CHANGES["codes"][1], "column 'sex' at c: .*factors.sex=1x.1"),
+    "other codes": (CHANGES["other codes"][1], "column 'sex' at c: .*-1x.2"),
+    "answers": (times("answer", 1, -1), "column 'answer' at c: .*factors.answer=1x.1"),
+    "stuck": (
+        lambda x: x.assign(temp=x.temp.where(np.arange(len(x)) % 2 == 0, 36.6)),
+        "column 'temp' at c: .* of 200 values are 36.6",
+    ),
+    "knots": (times("wind", 1.94384), "column 'wind' at c: .*m/s and knots"),
+    "-1": (set_to("temp", -1), r"column 'temp' at c: -1 .*missing_values=\[-1\]"),
+    "999.9": (set_to("temp", 999.9), r"column 'temp' at c: 999.9 .*missing_values=\[999.9\]"),
+    "8": (set_to("answer", 8), r"column 'answer' at c: 8 .*missing_values=\[8\]"),
+    "9": (set_to("answer", 9), r"column 'answer' at c: 9 .*missing_values=\[9\]"),
+}
+
+
+@pytest.mark.parametrize("kind", BETWEEN)
+def test_a_site_whose_column_means_something_else_is_named(kind, here) -> None:
+    change, said = BETWEEN[kind]
+    rng = np.random.default_rng(len(kind))
+    rows = patients(rng, 600).assign(wind=np.abs(rng.normal(4, 1.5, 600)).round(1))
+    rows["visits"] = rng.normal(1600, 600, 600).clip(300).round()
+    own = dict(zip("abc", (rows[i::3] for i in range(3)), strict=True))
+    for site, frame in {**own, "c": change(own["c"])}.items():
+        frame.to_csv(f"{site}.csv", index=False)
+    heard = run("check", "a.csv", "b.csv", "c.csv").stderr
+    assert re.search(said, heard), heard
+    assert heard.count("warning: ") == (2 if kind == "exchanged" else 1), heard
+    columns = tuple(map(Column, rows))
+    assert not [*unlike_sites({site: Data(own[site].to_numpy(), columns=columns) for site in own})]
+
+
+def test_honest_sites_are_alike() -> None:
+    said, columns = [], 0
+    for seed in range(10):
+        rng = np.random.default_rng(1000 + seed)
+        rows, kind = honest(rng)
+        n, by_age = len(rows), np.argsort(rows["age"].to_numpy())
+        shares = rng.dirichlet(np.ones(3) * 0.6, size=4)
+        at = np.array([rng.choice(3, p=shares[j]) for j in kind])
+        few = np.arange(n) < 20
+        for where in (np.arange(n) % 3, kind, at, np.digitize(np.argsort(by_age), [n / 3]), few):
+            sites = {
+                f"s{i}": Data(rows[where == i].to_numpy(), columns=tuple(map(Column, rows)))
+                for i in np.unique(where)
+            }
+            columns += len(rows.columns)
+            said += [(seed, line) for line in unlike_sites(sites)]
+    assert len(said) * 200 <= columns, said
