@@ -62,7 +62,7 @@ APPLICATION = {
     "sqlalchemy": "tables._sql",
     "starlette": "coordinator.service transports.flower",
     "typer": "cli",
-    "uvicorn": "coordinator.service transports.flower",
+    "uvicorn": "coordinator.door coordinator.service transports.flower",
     "vantage6": "transports.vantage6",
 }
 GUESTS = {"fedcluster": LIBRARY, "fedcluster_app": APPLICATION}

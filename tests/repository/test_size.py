@@ -29,18 +29,18 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_627,
-    "lines of the application": 20_784,
-    "modules": 225,
-    "functions": 4365,
+    "lines of the application": 20_940,
+    "modules": 226,
+    "functions": 4386,
     "modules that a fit loads": 72,
     "constants": 247,
     "commands": 43,
     "options": 227,
     "options of fit": 25,
     "refused combinations": 49,
-    "words of the pages": 35_974,
+    "words of the pages": 35_992,
     "pages": 28,
-    "lines of tests": 63_834,
+    "lines of tests": 63_992,
     "lines of tests of refusals and pairs": 2_679,
 }
 

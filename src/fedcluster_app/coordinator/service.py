@@ -44,6 +44,7 @@ from fedcluster.jobs import JOBS, Job, job_from_json, procedure_of
 from fedcluster.options.choices import MODELS
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster_app.coordinator.certificates import FRESH, FreshCertificate
+from fedcluster_app.coordinator.door import DoorServer
 from fedcluster_app.coordinator.folder import ADDRESS, Federation
 from fedcluster_app.coordinator.lifecycle import certificates, own_certificates
 from fedcluster_app.coordinator.operators import Operator, operator_of, operators_log
@@ -588,7 +589,7 @@ def served(federation: Federation, app: Starlette) -> Iterator[str]:
         If its address is invalid or not available.
     """
     listener = _listening(federation)
-    server = uvicorn.Server(_config(federation, app))
+    server = DoorServer(_config(federation, app))
     thread = threading.Thread(
         target=server.run, kwargs={"sockets": [listener]}, name="service", daemon=True
     )
@@ -629,7 +630,7 @@ def _config(federation: Federation, app: Starlette) -> uvicorn.Config:
     if not federation.insecure:
         files = {"ssl_certfile": "server.crt", "ssl_keyfile": "server.key"}
         encrypted = {key: federation.file("certificates", name) for key, name in files.items()}
-    # Largest number of simultaneous connections; more are refused.
+    # Largest number of simultaneous connections; with more, those of strangers are closed.
     config = uvicorn.Config(
         app,
         http=PromptProtocol,

@@ -200,6 +200,9 @@ def main() -> None:
     from starlette.middleware import Middleware
     from uvicorn import config
 
+    from fedcluster_app.coordinator.door import DoorServer
+
+    main_of_uvicorn = sys.modules["uvicorn.main"]
     secret = Path(options[options.index(SECRET_FILE) + 1]).read_bytes()
     state = Path(options[options.index("--database") + 1])
     fresh = FreshCertificate(config.create_ssl_context)
@@ -208,6 +211,7 @@ def main() -> None:
     )
     extensions.get_middleware = lambda: (guard,)
     vars(config)["create_ssl_context"] = fresh
+    vars(main_of_uvicorn)["Server"] = DoorServer
     flower_superlink()
 
 

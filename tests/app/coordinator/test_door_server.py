@@ -1,0 +1,158 @@
+"""A port that strangers cannot occupy: theirs are the connections that are closed."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import ssl
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection, HTTPSConnection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from fedcluster_app.coordinator.certificates import issue
+from fedcluster_app.coordinator.door import DoorServer, raise_descriptors
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
+
+KNOWN = {"Authorization": "Bearer known"}
+
+
+async def app(scope: Any, _receive: Any, send: Any) -> None:
+    """Accepts those with a header, and all at /health."""
+    known = b"authorization" in dict(scope["headers"]) or scope["path"] == "/health"
+    await send({"type": "http.response.start", "status": 200 if known else 401, "headers": []})
+    await send({"type": "http.response.body", "body": b""})
+
+
+@contextmanager
+def serving(
+    files: Path | None = None, *, loop: Any = "auto", **limits: float
+) -> Iterator[DoorServer]:
+    """A server in a thread, with other limits; encrypted by the certificate in a folder."""
+    encrypted: dict[str, Any] = {}
+    if files is not None:
+        public, secret = issue(["127.0.0.1"], ())
+        for name, content in (public | secret).items():
+            (files / Path(name).name).write_bytes(content)
+        encrypted = {"ssl_certfile": files / "server.crt", "ssl_keyfile": files / "server.key"}
+    config = uvicorn.Config(
+        app,
+        port=0,
+        loop=loop,
+        lifespan="off",
+        log_config=None,
+        timeout_keep_alive=60,
+        **encrypted,
+    )
+    config.load()
+    server = type("Limited", (DoorServer,), limits)(config)
+    listener = socket.create_server(("127.0.0.1", 0))
+    server.port = listener.getsockname()[1]
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    wait_until(lambda: server.started)
+    yield server
+    server.should_exit = True
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def wait_until(holds: Callable[[], object]) -> None:
+    end = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def stranger(server: Any, says: bytes = b"", source: str = "127.0.0.1") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", server.port), 10, (source, 0))
+    connection.sendall(says)
+    return connection
+
+
+def client(server: Any, files: Path | None = None) -> closing[HTTPConnection]:
+    if files is None:
+        return closing(HTTPConnection("127.0.0.1", server.port, timeout=30))
+    context = ssl.create_default_context(cafile=files / "ca.crt")
+    return closing(HTTPSConnection("127.0.0.1", server.port, timeout=30, context=context))
+
+
+def asked(connection: HTTPConnection, headers: dict[str, str] = KNOWN, path: str = "/") -> int:
+    connection.request("GET", path, headers=headers)
+    answer = connection.getresponse()
+    answer.read()
+    return answer.status
+
+
+def test_strangers_do_not_displace_who_is_known_nor_who_comes():
+    """Idle ones and slow ones, from the same address: the oldest of them make room."""
+    with serving(most=40) as server, ExitStack() as stack:
+        known = stack.enter_context(client(server))
+        assert asked(known) == 200
+        for says in [b"", b"GET / HTTP/1.1\r\nX-", b""] * 50:
+            stack.enter_context(stranger(server, says))
+        new = stack.enter_context(client(server))
+        assert asked(new) == 200
+        assert asked(known) == 200
+        assert len(server.visits) <= 40
+        assert sum(visit.trusted for visit in [*server.visits]) == 2
+
+
+def test_an_address_with_many_strangers_makes_room_for_others():
+    with serving(most=20) as server, ExitStack() as stack:
+        other = stack.enter_context(stranger(server, source="127.0.0.2"))
+        for _ in range(60):
+            stack.enter_context(stranger(server))
+        wait_until(lambda: len(server.visits) == 20)
+        assert any(visit.address == "127.0.0.2" for visit in [*server.visits])
+        other.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer known\r\n\r\n")
+        assert other.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_what_all_may_ask_and_what_is_refused_makes_nobody_known():
+    with serving() as server, client(server) as connection:
+        assert asked(connection, {}, "/health") == 200
+        assert asked(connection, {}) == 401
+        assert [visit.trusted for visit in [*server.visits]] == [False]
+        assert asked(connection) == 200
+        assert [visit.trusted for visit in [*server.visits]] == [True]
+
+
+def test_a_stranger_that_is_silent_is_closed_and_one_that_is_known_is_not():
+    with serving(silence=0.3) as server, client(server) as known:
+        assert asked(known) == 200
+        with stranger(server) as silent:
+            assert silent.recv(1) == b""
+        assert asked(known) == 200
+
+
+@pytest.mark.parametrize("loop", ["auto", "asyncio"])
+def test_a_handshake_that_nobody_finishes_is_ended_and_leaves_no_descriptor(loop, tmp_path):
+    limits = {"handshake": 0.3, "most": 20.0}
+    with serving(tmp_path, loop=loop, **limits) as server, client(server, tmp_path) as known:
+        assert asked(known) == 200
+        before = len(os.listdir("/proc/self/fd"))
+        for says in [b"", b"\x16\x03\x01"] * 30:
+            stranger(server, says).close()
+        held = [stranger(server) for _ in range(30)]
+        assert asked(known) == 200
+        ended = [connection.recv(1) for connection in held]
+        assert ended == [b""] * 30
+        for connection in held:
+            connection.close()
+        wait_until(lambda: len(server.visits) == 1)
+        wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+        assert asked(known) == 200
+
+
+def test_descriptors_are_raised_to_what_the_system_allows():
+    assert raise_descriptors() == resource.getrlimit(resource.RLIMIT_NOFILE)[1]
