@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import json
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 
 import anndata
 import numpy as np
@@ -30,6 +32,7 @@ from fedcluster.options.choices import Scale
 from fedcluster_app.cli._reading import named_sources, read_sites
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.tables import open_rows, sources
+from fedcluster_app.tables.plugins import load_plugins
 from fedcluster_app.tables.sources import Format
 
 pytestmark = pytest.mark.usefixtures("here", "short_searches")
@@ -207,6 +210,15 @@ class Lines:
 
     def where(self, row: int) -> str:
         return f"line {row + 1} of {self.path.name}"
+
+
+@pytest.mark.parametrize("formats", [[".jsonl"], {".jsonl": Lines.open}])
+def test_what_a_plugin_calls_formats_must_be_formats(formats, monkeypatch):
+    monkeypatch.setitem(sys.modules, "party", module := ModuleType("party"))
+    vars(module)["FORMATS"] = formats
+    with pytest.raises(InputError, match="'party': FORMATS must map endings of files to Format"):
+        load_plugins(["party"])
+    assert ".jsonl" not in sources.FORMATS
 
 
 def test_a_new_format_is_one_class_and_one_row_of_the_table(monkeypatch):

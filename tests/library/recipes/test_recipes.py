@@ -9,14 +9,12 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans
-from fedcluster.algorithms import Lloyd, SiteSummaries, VarianceTree
+from fedcluster.algorithms import SiteSummaries, VarianceTree
 from fedcluster.core import Data, State
 from fedcluster.core.task import stream
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.recipes._search import race
-from fedcluster.recipes._seeds import best_seeds
-from fedcluster.rounds import run, run_plan
+from fedcluster.rounds import run
 from reproduction.datasets import plane16
 
 PLANE = plane16(noise=1.5)
@@ -42,30 +40,6 @@ def test_pooled_quality(params: dict, seed: int) -> None:
     steps = {step.split("(")[0] for step in model.steps_}
     if params.get("sums_only"):
         assert steps == {"VarianceTree", "Lloyd", "Inertia"}
-
-
-def test_a_race_drops_runs_and_keeps_the_best() -> None:
-    """Ten starts, three after round 2; one is at the optimum, which no other reaches."""
-    X = np.array([[0.0], [1.0], [10.0], [11.0], [50.0], [51.0]])
-    poor = [State.at(np.array([[a], [a + 0.1], [a + 0.2]])) for a in np.linspace(0, 0.9, 9)]
-    good = State.at(np.array([[0.0], [10.0], [50.0]]))
-    everyone = engine(X, np.arange(6) % 2)
-    found = run_plan(race(Lloyd(tol=0), [*poor, good], keep={2: 3}), everyone)
-    assert [len(exchange.steps) for exchange in found.communication_rounds] == [10, 10]
-    np.testing.assert_allclose(found.value[0].state.centers, [[0.5], [10.5], [50.5]])
-    assert len(found.value) == 3
-    assert len(run_plan(race(Lloyd(tol=0), [*poor, good]), everyone).value) == 10
-
-
-def test_seeds_are_distinct_and_sorted() -> None:
-    found = run(SiteSummaries(32), engine(PLANE.X, PLANE.site)).state
-    seeds = best_seeds(found, 16, 12, stream(0, 1))
-    assert len(seeds) == 12
-    inertia = [
-        ((found.centers[:, None] - s.centers) ** 2).sum(axis=2).min(axis=1) @ found.weights
-        for s in seeds
-    ]
-    assert (np.diff(inertia) > 0).all()
 
 
 def test_summaries_count_every_row_and_of_three_rows_send_none_as_it_is() -> None:
