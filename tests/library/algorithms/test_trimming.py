@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from test_protection import Chunks
+from partitions import InChunks
 from typer.testing import CliRunner
 
 from fedcluster import Client, FederatedFuzzyCMeans, FederatedKMeans, Task
@@ -299,6 +299,6 @@ def test_a_site_all_of_whose_rows_are_in_no_cluster_answers_from_chunks_as_from_
         task = Task(ClusterSilhouettes(), State.at([[0.0], [1.0]]), preprocessor=how)
         data = Data(X)
         whole = Client("north", data, ()).answer(task)
-        parts = Client("north", Chunks(data, 1), ()).answer(task)
+        parts = Client("north", InChunks(data, 1), ()).answer(task)
         np.testing.assert_allclose(parts.sums, whole.sums)
         np.testing.assert_array_equal(parts.weights, whole.weights)

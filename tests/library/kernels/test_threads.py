@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from partitions import InChunks
 from test_laws import STEPS, asked, by_name
-from test_streams import InChunks
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from fedcluster import Client, Data, Task

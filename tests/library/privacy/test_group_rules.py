@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from test_protection import Chunks, grouped, hold, members, questions
+from partitions import InChunks
+from test_protection import grouped, hold, members, questions
 from typed import run
 
 from benchmarks.audit import kinds
@@ -206,7 +207,7 @@ def test_the_same_rows_give_the_same_groups_in_any_order_and_when_read_again(
     first = grouped(data, site)
     assert len(X) - first.n_rows > 2 * RULED.p
     kept = Partition.load(file, 5, ["x0"])
-    for other in (data, data.take(rng.permutation(len(X))), Chunks(data, 64)):
+    for other in (data, data.take(rng.permutation(len(X))), InChunks(data, 64)):
         again = grouped(other, site)
         assert np.array_equal(first.X, again.X)
         assert np.array_equal(first.sample_weight, again.sample_weight)
@@ -217,8 +218,8 @@ def test_the_same_rows_give_the_same_groups_in_any_order_and_when_read_again(
         monkeypatch.setattr(grouping, "BATCH", 40)
         (tmp_path / "batches").mkdir()
         batches = Grouping(RULED, tmp_path / "batches" / "s.groups")
-        some = grouped(Chunks(data, 16), batches)
-        assert np.array_equal(some.X, grouped(Chunks(data, 16), batches).X)
+        some = grouped(InChunks(data, 16), batches)
+        assert np.array_equal(some.X, grouped(InChunks(data, 16), batches).X)
 
 
 def test_rows_that_stay_out_of_several_groups_are_tried_together_at_once(tmp_path) -> None:

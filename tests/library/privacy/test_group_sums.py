@@ -6,7 +6,8 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from test_protection import Chunks, P, grouped, hold
+from partitions import InChunks
+from test_protection import P, grouped, hold
 
 from fedcluster.core import Column, Data
 from fedcluster.core.exact import ExactSums, exact_product
@@ -93,7 +94,7 @@ def test_neither_order_nor_chunks_change_a_bit(values, tmp_path) -> None:
     X = X.round(3) if values == "decimals" else X
     data, order = Data(X, rng.uniform(0.5, 2.0, 700)), rng.permutation(700)
     kept = Grouping(Groups(P), tmp_path / "s.groups")
-    first, *others = (grouped(x, kept) for x in (data, data.take(order), Chunks(data, 64)))
+    first, *others = (grouped(x, kept) for x in (data, data.take(order), InChunks(data, 64)))
     assert len(first) > 50
     for other in others:
         assert first.X.tobytes() == other.X.tobytes()
