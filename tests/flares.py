@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from federations import Command, RunningFederation
+from ports import free_port
 
 from fedcluster_app.transports.flare.coordinator import make_kits
 
@@ -20,6 +21,8 @@ class RunningFlare(RunningFederation):
     def __init__(self, folder: Path, rows: Mapping[str, np.ndarray]) -> None:
         super().__init__(folder, rows)
         make_kits(self.federation)
+        toml = self.folder / "federation.toml"  # operators elsewhere need a port that stays
+        toml.write_text(toml.read_text().replace("127.0.0.1:0", f"127.0.0.1:{free_port()}"))
 
     def kit(self, name: str) -> Path:
         return self.site(name) / "flare"

@@ -89,7 +89,7 @@ def _server(path: str) -> Any:
         context.set_forkserver_preload(["forked_modules"])
         forkserver.ensure_running()
     finally:
-        del os.environ["PYTHONPATH"]
+        os.environ.pop("PYTHONPATH", None)  # two threads may begin at once
         if before is not None:
             os.environ["PYTHONPATH"] = before
     return context

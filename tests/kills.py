@@ -115,8 +115,9 @@ def resumed(running: RunningFederation, out: Path) -> str:
     """
     said = running.asked.said() if running.asked.wait() else ""
     if running.asked.process.returncode == -signal.SIGKILL:
-        [*_, last] = runs(Federation.load(running.folder))
-        said = f"federation run {running.folder} resume {last.name}"
+        known = runs(Federation.load(running.folder))
+        how = f"run {running.folder} resume {known[-1].name}" if known else "start"
+        said = f"fedcluster federation {how}"
     for _ in range(3):
         if not said:
             break

@@ -20,10 +20,13 @@ from federations import PATIENCE, lloyd_of, open_to_others
 from flares import RunningFlare, flare
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 
+from fedcluster_app.coordinator.runs import runs
+from fedcluster_app.coordinator.service_client import Coordinator
 from fedcluster_app.transports.flare import coordinator as kits
 from fedcluster_app.transports.flare import locks
 from fedcluster_app.transports.flare.coordinator import open_session
 from fedcluster_app.transports.flare.locks import write_flare_job
+from fedcluster_app.trust.audit_log import read_log
 from fedcluster_app.trust.owned_files import ORPHAN
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
@@ -88,6 +91,45 @@ def test_the_same_bits_as_in_one_process_over_flare(running: RunningFlare, tmp_p
         "The model is at north, south, west; each labels its own rows by it from now on, "
         in run.said()
     )
+
+
+@pytest.mark.long
+def test_runs_at_once_queue_and_go_on_without_their_command(running: RunningFlare, tmp_path: Path):
+    """One of an operator elsewhere, and one whose command is killed, which costs no attempt."""
+    made = running.command("federation", "operator", running.folder, "ada", "--out", tmp_path / "a")
+    assert made.wait() == 0, made.said()
+    job = ["fit", "-k", 3, *lloyd_of(40), *WAIT, "--out"]
+    killed = running.run(*job, tmp_path / "killed")
+    running.wait_for_exchange(1)
+    name = running.communication_rounds()[0].parents[1].name
+    other = running.command("federation", "run", tmp_path / "a", *job, tmp_path / "other")
+    running.wait_for_exchange(2)
+    killed.kill()
+    assert other.wait() == 0, other.said()
+    again = running.command("federation", "run", running.folder, "resume", name)
+    assert again.wait() == 0, again.said()
+    [one, two] = models(tmp_path / "killed", tmp_path / "other")
+    assert one == two
+    known = runs(running.federation)[-2:]
+    assert [(run.state, run.operator, run.attempts) for run in known] == [
+        ("done", "owner", 1),
+        ("done", "ada", 1),
+    ]
+
+
+@pytest.mark.network
+def test_what_watches_a_coordinator_sees_flare_s_too(running: RunningFlare) -> None:
+    coordinator = Coordinator.at(running.folder)
+    assert coordinator.answers()
+    assert 'fedcluster_site_connected{site="north"} 1.0' in coordinator.ask("GET", "/metrics").text
+    examined = running.command("federation", "doctor", running.folder)
+    assert examined.wait() == 0, examined.said()
+    assert "is reached; its certificate is valid for" in examined.said()
+    events = [line["event"] for line in read_log(running.folder / "audit.jsonl")]
+    assert (events.count("started"), events.count("ended")) == (1, 0)
+    assert events.count("connected") >= len(ROWS)
+    told = (running.folder / "logs" / "coordinator.jsonl").read_text()
+    assert "run is queued" in told
 
 
 # Attacks of those who may submit jobs, and of one who administers the project

@@ -11,7 +11,12 @@ from fedcluster.errors import InputError
 from fedcluster.texts import command_line, counted, some_of
 from fedcluster_app.coordinator.certificates import accepted_keys
 from fedcluster_app.coordinator.folder import Federation
-from fedcluster_app.coordinator.lifecycle import certificate_end, expiry_notice, own_certificates
+from fedcluster_app.coordinator.lifecycle import (
+    FLARE_AUTHORITY,
+    certificate_end,
+    expiry_notice,
+    own_certificates,
+)
 from fedcluster_app.coordinator.operators import operators, operators_log
 from fedcluster_app.coordinator.runs import State, runs
 from fedcluster_app.coordinator.service_client import Coordinator
@@ -96,8 +101,9 @@ def _program(federation: Federation) -> Finding:
     """Return whether the coordinator runs, and sites could reach it from this machine."""
     start = command_line("federation", "start", federation.folder)
     if is_running(federation.folder):
-        here = Address.read(federation.local_address)
-        return reached(here, federation.authority, federation.host)
+        flare = federation.file(FLARE_AUTHORITY)  # who vouches for FLARE's server
+        authority = flare if federation.has_flare else federation.authority
+        return reached(Address.read(federation.local_address), authority, federation.host)
     return Finding("coordinator", DOUBTFUL, f"is not seen to run here: {start}")
 
 

@@ -512,6 +512,7 @@ class RunQueue:
             if is_running(folder):
                 checked, silent = now, 0
             elif ran and not outcome_of(folder):
+                self._is_known(folder)  # the transport may say why
                 _break_off(folder, "the process of the run was ended")
             elif now - checked > self.ask:
                 checked = now

@@ -384,6 +384,8 @@ class ManagedProcess:
         InputError
             With its last output and the file with all of it.
         """
+        if not self.runs and self.process.returncode < 0:
+            raise InputError(f"{self.name} was ended by signal {-self.process.returncode}")
         if not self.runs:
             raise InputError(f"{self.name} has ended: {self.complaint()}; see {self.log}")
 

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import numpy as np
 import pytest
@@ -167,7 +168,9 @@ def outside_startup(folder: Path) -> dict[Path, bytes]:
     return {
         path: path.read_bytes()
         for path in folder.rglob("*")
-        if path.is_file() and not {"startup", "state"} & {*path.parts} and path.name != ".lock"
+        if path.is_file()
+        and not {"startup", "state"} & {*path.parts}
+        and path.name[:5] not in {".lock", "audit"}
     }
 
 
@@ -187,6 +190,8 @@ def test_renewed_kits_are_known_by_the_same_authority(trial):
         assert own.subject == before[kit].subject
         assert own.public_key() != before[kit].public_key()
     assert outside_startup(trial) == rest
+    [*_, last] = read_log(trial / "audit.jsonl")
+    assert (last["event"], last["new_authority"]) == ("certificate renewed", False)
     assert all(locks.lacking(kit) == [] for kit in kits(trial).values())
     assert not list(trial.glob(".flare-*"))
     assert all(path.stat().st_mode & 0o077 == 0 for path in trial.rglob("*"))
@@ -529,7 +534,7 @@ class Network:
 
     def carry_out(self, name: str) -> server.RunController:
         controller = server.RunController(name)
-        context: Any = SimpleNamespace(get_engine=lambda: self)
+        context: Any = SimpleNamespace(get_engine=lambda: self, get_job_id=lambda: "job")
         controller.log_info = controller.log_error = lambda *_: None
         controller.start_controller(context)
         controller.control_flow(Signal(), context)
@@ -788,8 +793,13 @@ def test_a_run_whose_job_flare_aborts_says_so(trial, tmp_path):
     """As FLARE does where its process at a site is killed: nobody cancelled the run."""
     folder, aborted = begin(trial, tmp_path / "out"), Signal()
     aborted.trigger("a job's process has ended")
-    error = server.run_job(server.FlareCaller(None), folder, aborted)
-    assert error.startswith("FLARE aborted the job of the run"), error
+    log = tmp_path / "log.txt"
+    assert server.blamed(log, "j-2") == ""
+    log.write_text("Failing job j-2 due to reported failure from south: killed\nFailing job j-1")
+    said = [server.blamed(log, job) for job in ("j-1", "j-2")]
+    assert said == ["", "its process at south failed or was killed"]
+    error = server.run_job(server.FlareCaller(None), folder, aborted, lambda: said[1])
+    assert error == f"FLARE aborted the job of the run: {said[1]}"
     assert run_job.outcome_of(folder)["error"] == error
 
 
@@ -825,6 +835,19 @@ def test_commands_for_a_federation_of_flare_s_need_no_flower(trial, monkeypatch)
     assert (status, "is no startup kit of FLARE" in said) == (2, True), said
 
 
+def test_folders_of_old_jobs_leave_a_kit(trial):
+    """The newest stay, the present one among them, and all that is none."""
+    kit = kits(trial)["site"]
+    before = set(kit.iterdir())
+    for i in range(15):
+        job = kit / str(UUID(int=i))
+        job.mkdir()
+        os.utime(job, (i, i))
+    member.forget_jobs(kit)
+    assert set(kit.iterdir()) - before == {kit / str(UUID(int=i)) for i in range(5, 15)}
+    assert before <= set(kit.iterdir())
+
+
 # Sites that are not there
 
 
@@ -838,6 +861,7 @@ class Console:
 
     def __init__(self, *looks: list[str]) -> None:
         self.looks, self.submitted, self.aborted = list(looks), 0, list[str]()
+        self.jobs = list[dict[str, str]]()
 
     @property
     def api(self) -> Any:
@@ -859,6 +883,12 @@ class Console:
 
     def abort_job(self, job: str) -> None:
         self.aborted.append(job)
+
+    def list_jobs(self) -> list[dict[str, str]]:
+        return self.jobs
+
+    def delete_job(self, job: str) -> None:
+        self.jobs = [each for each in self.jobs if each["job_id"] != job]
 
 
 @pytest.fixture
@@ -918,8 +948,14 @@ def test_a_session_that_flare_has_lost_is_opened_again(awaiting, monkeypatch) ->
 def test_a_run_is_submitted_once_enough_sites_are_there(awaiting, looks, quorum) -> None:
     console = Console(*looks)
     carrier, folder = awaiting(console, quorum=quorum, deadline=60)
+    states = ["RUNNING", *["FINISHED:COMPLETED"] * 12, "SUBMITTED"]
+    console.jobs = [
+        {"job_id": str(i), "status": status, "submit_time": f"2026-01-{30 - i}"}
+        for i, status in enumerate(states)
+    ]
     carrier.hand_over(folder)
     assert console.submitted == 1
+    assert [job["job_id"] for job in console.jobs] == ["0", *map(str, range(1, 11)), "13"]
 
 
 def test_a_run_that_flare_does_not_begin_is_aborted_and_says_for_whom(awaiting) -> None:
@@ -935,3 +971,7 @@ def test_a_run_that_flare_does_not_begin_is_aborted_and_says_for_whom(awaiting) 
     console.looks = [["north", "south", "west"]]
     assert carrier.end(folder) is None
     assert console.aborted == ["job"]
+    (folder / "flare" / "server").mkdir(parents=True)
+    told = "job job due to reported failure from west: exception"
+    (folder / "flare" / "server" / "log.txt").write_text(told)
+    assert carrier.end(folder) == "its process at west failed or was killed"

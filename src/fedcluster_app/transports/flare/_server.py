@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,9 @@ from fedcluster_app.wire.remote import RemoteEngine
 RECHECK = 0.25
 """Seconds between two questions to a site that is not connected."""
 
-ABORTED = (
-    "FLARE aborted the job of the run: its process at a site was killed, or somebody aborted it in "
-    "FLARE's console; the log of FLARE's server says at which site"
-)
-"""Reason for a run that FLARE ended and no operator cancelled."""
+ABORTED = "FLARE aborted the job of the run: "
+BLAMED = r"job {} due to reported failure from (?:[\w.-]+\.)?([\w-]+)"
+"""Pattern of FLARE's log: the site whose process of a job failed."""
 
 GONE = {
     ReturnCode.COMMUNICATION_ERROR,
@@ -136,7 +135,9 @@ class RunController(Controller):
         if folder is None:
             self.log_error(fl_ctx, "the job names a run that the federation does not have")
             return
-        error = run_job(FlareCaller(fl_ctx.get_engine()), folder, abort_signal)
+        engine, job = fl_ctx.get_engine(), str(fl_ctx.get_job_id())
+        log = Path(engine.get_workspace().get_root_dir()) / "log.txt"
+        error = run_job(FlareCaller(engine), folder, abort_signal, lambda: blamed(log, job))
         self.log_info(fl_ctx, f"run {folder.name}: {error or 'done'}")
 
     def stop_controller(self, fl_ctx: FLContext) -> None:
@@ -148,13 +149,20 @@ class RunController(Controller):
         """Ignore the result of a task, as there are no tasks."""
 
 
-def run_job(caller: FlareCaller, folder: Path, abort_signal: Signal) -> str:
-    """Run the job in a folder; return its error, if any."""
+def blamed(log: Path, job: str) -> str:
+    """Return at which site the process of a job failed, nothing if FLARE's log does not say."""
+    told = log.read_text("utf-8", errors="replace") if log.exists() else ""
+    known = re.search(BLAMED.format(job), told)
+    return f"its process at {known[1]} failed or was killed" if known else ""
+
+
+def run_job(caller: FlareCaller, folder: Path, abort_signal: Signal, why: Callable[[], str]) -> str:
+    """Run the job in a folder; return its error, if any. ``why``: why FLARE has aborted it."""
 
     def cancelled() -> bool:
         asked_for = (folder / CANCEL).exists()
         if abort_signal.triggered and not asked_for:
-            raise SiteError(ABORTED)
+            raise SiteError(ABORTED + (why() or "in its console, or as its log says"))
         return asked_for
 
     def connect(content: Mapping[str, Any]) -> RemoteEngine:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -21,6 +23,9 @@ from fedcluster_app.site.membership import Membership
 from fedcluster_app.transports.flare.locks import TOPIC, check_locks, place_of
 from fedcluster_app.transports.reloading import ReloadingSite, check_files
 from fedcluster_app.trust.owned_files import end_with, private_files
+
+JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+"""Name of a job's folder in a kit."""
 
 NOT_STARTED = "the site's program did not start; its own log says why"
 """The only reason that FLARE gets for a problem at a site, as it may pass it on."""
@@ -57,6 +62,7 @@ class SiteExecutor(Executor):
         kit = Path(engine.get_workspace().get_root_dir())
         with private_files():
             self._site = flare_responder(kit, fl_ctx.get_identity_name(), self.logger.info)
+        forget_jobs(kit)
         engine.register_aux_message_handler(topic=TOPIC, message_handle_func=self.answer)
 
     def answer(self, topic: str, request: Shareable, fl_ctx: FLContext) -> Shareable:
@@ -82,6 +88,13 @@ class SiteExecutor(Executor):
     ) -> Shareable:
         """Refuse a task, as questions come by another channel."""
         return make_reply(ReturnCode.TASK_UNSUPPORTED)
+
+
+def forget_jobs(kit: Path, kept: int = 10) -> None:
+    """Remove the folders that FLARE's client keeps of jobs, except for the newest."""
+    jobs = [path for path in kit.iterdir() if JOB.fullmatch(path.name)]
+    for folder in sorted(jobs, key=lambda path: path.stat().st_mtime)[:-kept]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def flare_responder(kit: Path, identity: str, say: Callable[[str], None]) -> ReloadingSite:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
+from operator import methodcaller
 from pathlib import Path
 from socket import create_connection
 from tempfile import TemporaryDirectory
@@ -32,8 +33,10 @@ from fedcluster.texts import command_line
 from fedcluster_app.coordinator.certificates import AUTHORITY_DAYS
 from fedcluster_app.coordinator.folder import CANCEL, Federation, changing, readme, site_pages
 from fedcluster_app.coordinator.lifecycle import FolderWatch, check_counts, check_valid, notice_of
+from fedcluster_app.coordinator.operators import noted
 from fedcluster_app.coordinator.run_job import lack
 from fedcluster_app.records import load_record
+from fedcluster_app.transports.flare._server import blamed
 from fedcluster_app.transports.flare.locks import (
     check_locks,
     harden,
@@ -194,6 +197,7 @@ def renew_kits(federation: Federation, *, new_authority: bool = False) -> None:
             part = "startup" if federation.file(place).is_dir() else "."
             files |= _files_of(kits / site / part, f"{place}/{part}")
         commit(folder, files)
+        noted(folder, "certificate renewed", new_authority=new_authority)
 
 
 def _keep_authority(state: Path, into: Path) -> None:
@@ -444,6 +448,7 @@ class FlareCarrier:
     scheduled = 30.0
     """Seconds within which FLARE begins a job whose sites are connected, however short the
     deadline."""
+    kept = 10  # number of ended jobs whose logs FLARE keeps
 
     def is_started(self) -> bool:
         """Return whether FLARE's server answers."""
@@ -508,6 +513,15 @@ class FlareCarrier:
                 why = " ".join(str(error).split())[:300]
                 raise InputError(f"FLARE did not take the run: {why}") from error
         (folder / JOB_ID).write_text(str(known), encoding="utf-8")
+        with suppress(SiteError):
+            self._forget_jobs()
+
+    def _forget_jobs(self) -> None:
+        """Let FLARE's server delete ended jobs, except for the newest."""
+        jobs = self._ask(lambda opened: opened.list_jobs())
+        jobs = [job for job in jobs if str(job.get("status")).startswith("FINISHED")]
+        for job in sorted(jobs, key=lambda job: str(job.get("submit_time")))[: -self.kept]:
+            self._ask(methodcaller("delete_job", job["job_id"]))
 
     def _await_sites(self, content: Mapping[str, Any], cancel: Path) -> None:
         """Wait until enough sites of a run are connected, until its deadline or cancellation."""
@@ -535,6 +549,8 @@ class FlareCarrier:
         """
         content, path = load_record(folder / "job.json", dict[str, Any]), folder / JOB_ID
         job, waited = path.read_text("utf-8"), time.time() - path.stat().st_mtime
+        if why := blamed(self.federation.file("flare", "server", "log.txt"), job):
+            return why
         try:
             status = str(self._ask(lambda opened: opened.get_job_meta(job)).get("status", ""))
         except JobNotFound:
