@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_627,
+    "lines of the library": 26_672,
     "lines of the application": 20_976,
     "modules": 226,
-    "functions": 4389,
+    "functions": 4392,
     "modules that a fit loads": 72,
     "constants": 247,
     "commands": 43,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_992,
     "pages": 28,
-    "lines of tests": 64_066,
+    "lines of tests": 64_089,
     "lines of tests of refusals and pairs": 2_679,
 }
 

@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import permutations
 from typing import Any, Self
 
 import numpy as np
@@ -601,13 +602,76 @@ def code_questions(sites: Mapping[str, Data]) -> dict[str, str]:
         meant = sorted({level for own in texts[name].values() for level in own})
         coded = sorted({level for own in numbers[name].values() for level in own}, key=float)
         if 1 < len(coded) == len(meant) <= MOST_CODES:
-            pairs = zip(coded, meant, strict=True)
+            pairs = _paired(sites, name, coded, meant)
+            how = f"codes.{name} of a study file" if pairs is None else codes_option(name, pairs)
             asked[name] = (
                 f"column {name!r} holds {listed(meant)} at {listed(list(texts[name]))}, "
                 f"{listed(coded)} at {listed(list(numbers[name]))}; if they mean the same, say "
-                f"which is which, as in {codes_option(name, pairs)}"
+                f"{'which is which by ' if pairs is None else ''}{how}"
             )
     return asked
+
+
+NO = {"n", "no", "nein", "non", "não", "false", "falsch", "faux", "falso", "neg", "negative"}
+"""Texts that 0 stands for, beside one that 1 stands for."""
+
+
+def _paired(
+    sites: Mapping[str, Data], name: str, coded: Sequence[str], meant: Sequence[str]
+) -> list[tuple[str, str]] | None:
+    """Return which number stands for which text, by rows' other columns; None if that is unsure.
+
+    Only 0 and 1 have a usual meaning; the order of texts says nothing.
+    """
+    if list(coded) == ["0", "1"]:
+        none = [text for text in meant if text.casefold() in NO]
+        other = [text for text in meant if text not in none]
+        if len(none) == len(other) == 1:
+            return [("0", none[0]), ("1", other[0])]
+    places = {site: {c.name: j for j, c in enumerate(columns_of(d))} for site, d in sites.items()}
+    kinds = {site: {c.name: c.kind for c in columns_of(d)} for site, d in sites.items()}
+    shared = [
+        other
+        for other in next(iter(places.values()))
+        if other != name and all(own.get(other) == "number" for own in kinds.values())
+    ]
+    if len(coded) > 6 or not shared:
+        return None
+    rows: dict[str, list[Floats]] = {}
+    for site, data in sites.items():
+        if name not in places[site]:
+            continue
+        levels, code = codes(data, places[site][name])
+        beside = data.X[:, [places[site][other] for other in shared]].astype(np.float64)
+        for i, level in enumerate(levels):
+            rows.setdefault(level, []).append(beside[code == i])
+    held = {level: np.concatenate(parts) for level, parts in rows.items()}
+    of_codes, of_texts = ([_described(held[level]) for level in those] for those in (coded, meant))
+    costs = np.array([[_unlike(one, other) for other in of_texts] for one in of_codes])
+    places_of = np.arange(len(coded))
+    ways = sorted((costs[places_of, way].sum(), way) for way in permutations(places_of.tolist()))
+    (best, first), (second, _) = ways[:2]
+    # likely by chance, and e^10 times as likely as any other way (twice the logarithm)
+    if best > 5.0 * len(coded) * len(shared) or not second - best > 20.0:
+        return None
+    return [(coded[i], meant[j]) for i, j in enumerate(first)]
+
+
+def _described(rows: Floats) -> tuple[Floats, Floats]:
+    """Return the means of columns, and the squares of their standard errors, inf for few values."""
+    there = np.logical_not(np.isnan(rows))
+    n = there.sum(axis=0)
+    mean = np.nan_to_num(rows).sum(axis=0) / np.maximum(n, 1)
+    squares = (np.where(there, rows - mean, 0.0) ** 2).sum(axis=0)
+    error = np.where(n >= 5, squares / np.maximum(n - 1, 1) / np.maximum(n, 1), np.inf)
+    return mean, error
+
+
+def _unlike(one: tuple[Floats, Floats], other: tuple[Floats, Floats]) -> float:
+    """Return the squared differences of means, over those of their errors."""
+    error = one[1] + other[1]
+    apart = (one[0] - other[0]) ** 2
+    return float(np.divide(apart, error, out=np.zeros_like(apart), where=error > 0).sum())
 
 
 # What a site discloses

@@ -18,7 +18,7 @@ from functools import cached_property
 
 from fedcluster.core import Column
 from fedcluster.errors import InputError, listed
-from fedcluster.frames.columns import MOST_CODES, codes_option, folded_name
+from fedcluster.frames.columns import codes_option, folded_name
 from fedcluster.preprocessing.screening import site_name
 from fedcluster.preprocessing.spec import MOST_CATEGORIES, PreprocessingSpec
 from fedcluster.texts import setting
@@ -507,10 +507,8 @@ def _foreign(name: str, by_site: BySite, *, most_foreign: int = 5) -> str | None
         mine, theirs = sorted(own), sorted(every)
         is_short = max(len(mine), len(theirs)) <= most_foreign and abs(len(mine) - len(theirs)) < 2
         if is_short and (len(others) == 1 or set.intersection(*others)):
-            pairs = list(zip(mine, theirs, strict=False))
-            is_whole = len(mine) == len(theirs) <= MOST_CODES
-            option = codes_option(name, pairs if is_whole else pairs[:1])
-            say = f"say which is which, as in {option}" if is_whole else f"say {option} and so on"
+            # the order of the texts does not say which is which
+            say = f"say which is which by codes.{name} of a study file"
             return (
                 f"column {name!r}: {site} has {_first(mine)}, and none of {_first(theirs)}, which "
                 f"the others have; if they mean the same, {say}"

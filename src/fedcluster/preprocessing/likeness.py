@@ -145,7 +145,7 @@ class KnownColumns:
     >>> list(known.unlike(rows))
     []
     >>> print(*known.unlike(rows / 7.50062))
-    column 'sbp': 8 of 8 values are unlike those of the fit: mean 18.7 and deviation 2.84, there \
+    column 'sbp': 8 of 8 values are unlike those of the fit: mean 18.7 and deviation 2.79, there \
 140 and 22.3, as of kPa and mmHg; if it is another unit, multiply it by 7.50062
     """
 

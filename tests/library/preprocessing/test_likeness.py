@@ -18,6 +18,7 @@ from typed import run
 from fedcluster import FederatedGaussianMixture, FederatedKMeans
 from fedcluster.core import Column, Data
 from fedcluster.errors import UnlikeRowsWarning
+from fedcluster.frames.columns import code_questions
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.likeness import unlike_sites
@@ -276,3 +277,24 @@ def test_honest_sites_are_alike() -> None:
             columns += len(rows.columns)
             said += [(seed, line) for line in unlike_sites(sites)]
     assert len(said) * 200 <= columns, said
+
+
+def test_codes_are_paired_by_other_columns_and_never_by_the_alphabet() -> None:
+    rng, sites = np.random.default_rng(1), {}
+    words, answers = ("mild", "moderate", "none", "severe"), ("agree", "disagree", "neutral")
+    for site in "abc":
+        kind, answer = rng.integers(4, size=120), rng.integers(3, size=120)
+        coded = np.array([2, 3, 1, 4])[kind] if site == "c" else kind
+        columns = [Column("x"), Column("grade", "text", words), Column("q", "text", answers)]
+        if site == "c":
+            columns[1:] = [Column("grade"), Column("q")]
+        X = np.column_stack([np.array([1, 2, 0, 3])[kind] + rng.normal(size=120), coded, answer])
+        sites[site] = Data(X, columns=tuple(columns))
+    asked = code_questions(sites)
+    pairs = '{1 = "none", 2 = "mild", 3 = "moderate", 4 = "severe"}'
+    assert asked["grade"].endswith(f"say --set 'codes.grade={pairs}'")
+    assert asked["q"].endswith("say which is which by codes.q of a study file")
+    yes = [Column("smoker", "text", ("Ja", "Nein"))]
+    smokers = {"a": Data(np.arange(40.0)[:, None] % 2, columns=tuple(yes))}
+    smokers["b"] = Data(np.arange(40.0)[:, None] % 2, columns=(Column("smoker"),))
+    assert 'codes.smoker={0 = "Nein", 1 = "Ja"}' in code_questions(smokers)["smoker"]
