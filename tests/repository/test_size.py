@@ -29,18 +29,18 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_672,
-    "lines of the application": 20_976,
+    "lines of the application": 21_002,
     "modules": 226,
-    "functions": 4392,
+    "functions": 4393,
     "modules that a fit loads": 72,
     "constants": 247,
     "commands": 43,
     "options": 227,
     "options of fit": 25,
     "refused combinations": 49,
-    "words of the pages": 35_992,
+    "words of the pages": 36_010,
     "pages": 28,
-    "lines of tests": 64_089,
+    "lines of tests": 64_111,
     "lines of tests of refusals and pairs": 2_679,
 }
 

@@ -180,7 +180,8 @@ def run_job(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     n_rows = sum(rows.values()) if rows and set(content["sites"]) <= set(rows) else None
     job = procedure_of(job).with_public(content["columns"], content.get("ranges", {}), n_rows)
     folder.mkdir(parents=True, exist_ok=True)
-    engine.name_job(folder.name, content.get("operator"), known_heads(folder.parent))
+    about = {key: content[key] for key in ("operator", "log") if content.get(key)}
+    engine.name_job(folder.name, known_heads(folder.parent), **about)
     watched = _watched(engine, content, folder)
     with _heads_kept(engine, folder):
         with watched.failure_noted():

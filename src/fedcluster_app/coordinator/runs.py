@@ -23,9 +23,11 @@ from fedcluster.jobs import Job, procedure_of
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster.texts import command_line
 from fedcluster_app.coordinator.folder import CANCEL, FIRST_ROWS, Federation
+from fedcluster_app.coordinator.operators import operators_log
 from fedcluster_app.coordinator.run_job import MODEL_FILES, RESULT, outcome_of
 from fedcluster_app.records import record_or
 from fedcluster_app.secure.cohort import MIN_SITES, Cohort
+from fedcluster_app.trust.audit_log import head_of
 from fedcluster_app.trust.owned_files import ORPHAN, RUNNING, has_run, is_running, private_files
 from fedcluster_app.trust.permits import NO_PERMIT, NOT_COVERED, Permit
 
@@ -394,7 +396,9 @@ class RunQueue:
             folder = new_run(self._carrier.federation)
             folder.mkdir(parents=True)
             try:
-                write_json(folder / "job.json", {**content(folder), "operator": operator})
+                log = head_of(operators_log(self._carrier.federation.folder).path)
+                own = {"operator": operator, "log": f"{log.line}:{log.hash}"}
+                write_json(folder / "job.json", {**content(folder), **own})
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)
                 raise

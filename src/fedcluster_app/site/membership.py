@@ -71,6 +71,10 @@ from fedcluster_app.trust.site_state import STATE_FILE, SiteState
 from fedcluster_app.wire.policy import BudgetLedger, Ledger, Policy
 from fedcluster_app.wire.responder import AuditEntry, Auditor, Request, RequestQueue, Responder
 
+OTHER_LOG = (
+    "the coordinator's log ended with line {}, and now with {}: it was begun anew or an older "
+    "copy was put back; ask why"
+)
 OLDER = (
     "the log of the site lacks a line that the coordinator knows: its folder is an older copy, and "
     "rows would be grouped twice: put back the newest; if the log was begun anew on purpose, the "
@@ -132,7 +136,14 @@ class SiteAuditor(Auditor):
             used = {} if entry.refused else self._used(entry.request, head)
             kept = self.questions.keep(entry.request, refused=bool(entry.refused))
             spent: Line = {} if self.budget is None else {"spent": self.budget.rho}
-            return {"asked_by": self.asked_by, **used, **kept, **spent, **_line(entry)}
+            fields = {"asked_by": self.asked_by, **used, **kept, **spent, **_line(entry)}
+            log = about_of(entry.request.header, "log")
+            if not log or entry.refused or str(fields["run"]) <= head.newest:
+                return fields
+            if _goes_back(head.coordinator, log):
+                self.say(f"site {head.site}: warning: {OTHER_LOG.format(head.coordinator, log)}")
+                fields["warning"] = OTHER_LOG.format(head.coordinator, log)
+            return {**fields, "coordinator": log}
 
         site = self.log.append(line).site
         tasks, size = len(entry.tasks), len(entry.reply)
@@ -233,6 +244,21 @@ def _drop(folder: Path, room: int) -> tuple[int, list[str]]:
         size -= each
         dropped.append(name)
     return size, dropped
+
+
+def _goes_back(before: str, now: str) -> bool:
+    """Return whether the end of a log, ``number:hash``, cannot come after another end of it.
+
+    Examples
+    --------
+    >>> _goes_back("8:ab", "8:ab"), _goes_back("8:ab", "9:cd")
+    (False, False)
+    >>> _goes_back("8:ab", "8:ef"), _goes_back("8:ab", "3:ef"), _goes_back("8:ab", "none")
+    (True, True, True)
+    """
+    numbers = (end.partition(":")[0] for end in (before, now))
+    first, second = (int(number) if number.isdecimal() else 0 for number in numbers)
+    return bool(before) and before != now and second <= first
 
 
 def _line(entry: AuditEntry) -> Line:

@@ -74,6 +74,10 @@ class Head:
         The privacy cost rho so far, if there is a budget.
     groups : mapping of str to str
         The digest of each file of groups, as it was written last.
+    coordinator : str
+        The number and hash of the last line of the coordinator's log, as the newest run told it.
+    newest : str
+        The name of that run.
     """
 
     line: int = 0
@@ -85,6 +89,8 @@ class Head:
     permits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     spent: float = 0.0
     groups: Mapping[str, str] = field(default_factory=dict)
+    coordinator: str = ""
+    newest: str = ""
 
     def after(self, line: Line, own_hash: str) -> Head:
         """Return the head after a line is written."""
@@ -98,6 +104,8 @@ class Head:
             {**self.permits, **line.get("permits", {})},
             max(self.spent, line.get("spent", 0.0)),
             {**self.groups, **line.get("groups", {})},
+            line.get("coordinator", self.coordinator),
+            line["run"] if line.get("coordinator") else self.newest,
         )
 
 
@@ -214,6 +222,8 @@ class AuditLog:
             {"spent": head.spent} if head.spent else {}
         )
         state |= {"groups": dict(head.groups)} if head.groups else {}
+        if head.coordinator:
+            state |= {"coordinator": head.coordinator, "run": head.newest}
         self._write({**entry, "part": head.part + 1, **state})
         self._file = self.path.stat().st_ino
 

@@ -256,15 +256,16 @@ class RemoteEngine:
         return {name: site.log for name, site in self._sites.items() if len(site.log) == HASH}
 
     def name_job(
-        self, name: str, operator: str | None = None, logs: Mapping[str, str] = MappingProxyType({})
+        self, name: str, logs: Mapping[str, str] = MappingProxyType({}), **about: str
     ) -> None:
         """Tell the sites the name of this run from now on, which stays the same on resumption.
 
-        A site answers all questions of one job from the same rows, or not at all. The operator is
-        named for the sites' logs, which cannot verify the name. The first messages have what is
-        known of the sites' logs by earlier runs, so that a site notices an older copy of itself.
+        A site answers all questions of one job from the same rows, or not at all. The operator
+        and the last line of the coordinator's log, ``about``, are named for the sites' logs, which
+        cannot verify them. The first messages have what is known of the sites' logs by earlier
+        runs, so that a site notices an older copy of itself.
         """
-        self._terms["about"] |= {"job": name, **({"operator": operator} if operator else {})}
+        self._terms["about"] |= {"job": name, **about}
         self._logs = {site: logs[site] for site in self._sites if site in logs}
 
     def give(self, model: Mapping[str, Any]) -> tuple[str, ...]:

@@ -71,6 +71,28 @@ def test_a_line_says_all_of_the_question_and_only_sizes_of_the_answer(auditor, t
             assert repr(float(value)) not in text
 
 
+def test_a_coordinator_s_log_that_goes_back_is_noticed(tmp_path):
+    """A new chain, or an older copy; not by a resumed run, nor at a new file of the site's log."""
+    said: list[str] = []
+    folder = QuestionFolder(tmp_path / "questions", 1 << 20)
+    log = AuditLog(tmp_path / "audit.jsonl", "north", 1 << 12)
+    auditor = SiteAuditor(log, folder, "host:8443", say=said.append)
+    ends = {"a": "7:aa", "b": "9:bb", "c": "9:bb", "d": "12:dd"}
+    for job, end in [*ends.items(), ("b", "9:bb"), ("e", "12:ee"), ("f", "3:ff"), ("g", "4:gg")]:
+        auditor.record(exchange(TASKS, about={"job": job, "log": end}))
+    warnings = [text for text in said if "warning" in text]
+    assert warnings == [
+        f"site north: warning: the coordinator's log ended with line {before}, and now with {now}: "
+        "it was begun anew or an older copy was put back; ask why"
+        for before, now in [("12:dd", "12:ee"), ("12:ee", "3:ff")]
+    ]
+    lines = [line for line in read_log(log.path) if "question" in line]
+    assert [line.get("coordinator") for line in lines[3:6]] == ["12:dd", None, "12:ee"]
+    assert ["warning" in line for line in lines] == [False] * 5 + [True, True, False]
+    assert verify(log.path)[0].coordinator == "4:gg"
+    assert (tmp_path / "audit-0001.jsonl").exists()
+
+
 def test_the_whole_question_is_kept_once_and_can_be_read_again(auditor, tmp_path):
     for _ in range(3):
         auditor.record(exchange(TASKS))
