@@ -228,10 +228,10 @@ def test_an_offered_permit_is_shown_before_it_is_accepted(trial):
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
+        ("--purpose a[2Jb", "permit 'hips-1': purpose must be text without control"),
         ("--sites north,east", "has no site 'east'"),
         ("--rounds 0", "permit 'hips-1': rounds must be a whole number of at least 1"),
         ("--end 2001-01-01", "permit 'hips-1': end is before start"),
-        ("--purpose a[2Jb", "permit 'hips-1': purpose must be text without control"),
         ("--end soon", "soon"),
     ],
 )

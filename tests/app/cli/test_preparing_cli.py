@@ -235,7 +235,7 @@ def test_what_cannot_be_done_is_one_line(files, options, line):
         (
             "height,sex,age\ntall,F,1\n1.5,M,2\nbig,F,3\n1.6,M,4\nhuge,F,5\n1,M,6\n2,F,7\nlow,M,8\n3,F,9\n",
             "site 'west', column 'height', row 1 (line 2 of west.csv): 'tall' is not a number, as "
-            "most of this column are (nor are 3 more of its 9 values); mend it or leave the column ",
+            "most of this column are (nor are 3 more of its 9 values); mend it or leave the col",
             {
                 "height": "at west, row 1 (line 2 of west.csv): 'tall' is not a number, as most of "
                 "this column are (nor are 3 more of its 9 values); mend it or leave the column out"
