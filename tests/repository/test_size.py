@@ -28,7 +28,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_672,
+    "lines of the library": 26_679,
     "lines of the application": 21_002,
     "modules": 226,
     "functions": 4393,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_967,
     "pages": 28,
-    "lines of tests": 64_119,
+    "lines of tests": 64_131,
     "lines of tests of refusals and pairs": 2_679,
 }
 

@@ -366,6 +366,10 @@ TARGETS = {
     "truth", "survived", "churn",
 }  # fmt: skip
 """Last words in the names of columns that hold the clusters to be found."""
+WEIGHTS = {"pweight", "fweight", "aweight", "iweight", "wgt", "weightvar"}
+"""Last words in the names of columns that hold the weights of rows in surveys."""
+SURVEYED = {"survey", "sample", "sampling", "design", "final", "household", "person"}
+"""Words beside "weight" in such names."""
 NAMED = "as its name says"
 
 
@@ -548,7 +552,7 @@ def _random_keys(names: Sequence[str], X: Floats, at: FeatureThresholds) -> Iter
 
 
 def named_targets(names: Sequence[str], texts: Collection[str] = ()) -> Iterator[str]:
-    """Yield a warning for each column whose name suggests that it holds the clusters to be found.
+    """Yield a warning for each column whose name says that it holds clusters or weights of rows.
 
     Of columns called y, those of ``texts`` are meant; numbers y are often a place.
 
@@ -562,6 +566,11 @@ def named_targets(names: Sequence[str], texts: Collection[str] = ()) -> Iterator
         words = words_of(name)
         if words and (words[-1] in TARGETS or (words == ["y"] and name in texts)):
             yield _target(name, NAMED)
+        if (words and words[-1] in WEIGHTS) or (words[-1:] == ["weight"] and SURVEYED & {*words}):
+            yield (
+                f"column {name!r} may hold the weights of rows, {NAMED}; if so, say "
+                f"{setting('weight_column', to=name)}, or else --columns takes it"
+            )
 
 
 def _target(name: str, why: str) -> str:

@@ -298,3 +298,15 @@ def test_codes_are_paired_by_other_columns_and_never_by_the_alphabet() -> None:
     smokers = {"a": Data(np.arange(40.0)[:, None] % 2, columns=tuple(yes))}
     smokers["b"] = Data(np.arange(40.0)[:, None] % 2, columns=(Column("smoker"),))
     assert 'codes.smoker={0 = "Nein", 1 = "Ja"}' in code_questions(smokers)["smoker"]
+
+
+def test_weights_of_a_survey_are_asked_about_and_the_option_works(here) -> None:
+    rows = patients(np.random.default_rng(2), 120)[["age", "weight", "height"]]
+    rows["pweight"] = np.linspace(1.0, 9.0, 120).round(2)
+    rows.to_csv("a.csv", index=False)
+    rows[::-1].to_csv("b.csv", index=False)
+    [line] = [x for x in run("check", "a.csv", "b.csv").stderr.splitlines() if "pweight" in x]
+    assert line.startswith("warning: column 'pweight' may hold the weights of rows")
+    option = shlex.split(re.search(r"--set \S+(?=,)", line)[0])  # type: ignore[index]
+    again = run("check", "a.csv", "b.csv", *option)
+    assert (again.exit_code, "pweight" in again.stderr) == (0, False), again.stderr
