@@ -23,7 +23,7 @@ from packaging.utils import parse_wheel_filename
 
 HERE = Path(__file__).parent
 SHIPPED = ("INSTALL.md", "container/Containerfile", "container/compose.yaml")
-UNITS = "systemd/*.service"
+UNITS = "systemd/*@.*"
 
 PYTHON = sysconfig.get_python_version()
 """The version of Python that the wheels are for, without its last part."""

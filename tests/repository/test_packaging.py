@@ -16,7 +16,7 @@ from types import ModuleType
 import pytest
 
 PACKAGING = Path(__file__).parents[2] / "packaging"
-UNITS = sorted((PACKAGING / "systemd").glob("*.service"))
+UNITS = sorted((PACKAGING / "systemd").iterdir())
 COMMAND = "/opt/fedcluster/bin/fedcluster"
 
 needs_systemd = pytest.mark.skipif(
@@ -51,13 +51,13 @@ def test_systemd_finds_nothing_wrong_in_the_units(tmp_path: Path) -> None:
         text=True,
         check=False,
     )
-    assert len(UNITS) == 2
+    assert len(UNITS) == 6
     assert (checked.returncode, checked.stderr) == (0, "")
 
 
 @needs_systemd
 def test_systemd_calls_the_units_hardly_exposed(tmp_path: Path) -> None:
-    for unit in instances(tmp_path):
+    for unit in (each for each in instances(tmp_path) if each.suffix == ".service"):
         subprocess.run(
             ["systemd-analyze", "security", "--offline=true", "--threshold=20", unit],
             stdout=subprocess.DEVNULL,
@@ -68,7 +68,17 @@ def test_systemd_calls_the_units_hardly_exposed(tmp_path: Path) -> None:
 def test_units_and_compose_run_commands_that_exist() -> None:
     lines = [line for unit in UNITS for line in unit.read_text("utf-8").splitlines()]
     started = {line.partition("=")[2] for line in lines if line.startswith("ExecStart=")}
-    assert started == {f"{COMMAND} site start site.toml", f"{COMMAND} federation start ."}
+    [backup] = [line for line in started if line.startswith("/bin/sh -c")]
+    assert f"exec {COMMAND} federation backup . " in backup
+    assert started - {backup} == {
+        f"{COMMAND} {words}"
+        for words in (
+            "site start site.toml",
+            "site doctor site.toml",
+            "federation start .",
+            "federation doctor .",
+        )
+    }
     compose = (PACKAGING / "container/compose.yaml").read_text("utf-8")
     assert "command: [federation, start, .]" in compose
 
