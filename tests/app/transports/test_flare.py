@@ -798,6 +798,9 @@ def test_a_run_whose_job_flare_aborts_says_so(trial, tmp_path):
     log.write_text("Failing job j-2 due to reported failure from south: killed\nFailing job j-1")
     said = [server.blamed(log, job) for job in ("j-1", "j-2")]
     assert said == ["", "its process at south failed or was killed"]
+    with log.open("a") as more:
+        more.write("\nnotified SJ of dead-job: job_id='j-3'; client_name='west'; reason='missing'")
+    assert server.blamed(log, "j-3") == "its process at west failed or was killed"
     error = server.run_job(server.FlareCaller(None), folder, aborted, lambda: said[1])
     assert error == f"FLARE aborted the job of the run: {said[1]}"
     assert run_job.outcome_of(folder)["error"] == error

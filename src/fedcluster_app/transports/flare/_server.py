@@ -29,8 +29,8 @@ RECHECK = 0.25
 """Seconds between two questions to a site that is not connected."""
 
 ABORTED = "FLARE aborted the job of the run: "
-BLAMED = r"job {} due to reported failure from (?:[\w.-]+\.)?([\w-]+)"
-"""Pattern of FLARE's log: the site whose process of a job failed."""
+BLAMED = r"(?:job {0} due to reported failure from |job_id='{0}'; client_name=')([\w-]+)"
+"""Pattern of FLARE's log: the site whose process of a job failed, or has gone."""
 
 GONE = {
     ReturnCode.COMMUNICATION_ERROR,
