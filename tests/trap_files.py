@@ -345,7 +345,7 @@ def numbers_for_words() -> Iterator[Trap]:
         numbers,
         "refused",
         "kind",
-        'as in --set \'codes.kind={1 = "F", 2 = "M"}\'',
+        "say which is which by codes.kind of a study file",
     )
     booleans = planted(("yes", "no"), ("true", "false"), 33)
     words = (

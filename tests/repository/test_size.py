@@ -28,7 +28,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_679,
+    "lines of the library": 26_680,
     "lines of the application": 21_002,
     "modules": 226,
     "functions": 4393,

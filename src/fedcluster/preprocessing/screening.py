@@ -56,6 +56,7 @@ class ScreenThresholds:
     next_gap: float = 8.0
     """Distance of zero from the others, in distances between the lowest of them."""
     low_gap: float = 5.0  # the same, of a value that is too low
+    most: float = 0.5  # share from which on a small number says something, as of never called
     repeated: float = 5.0
     """How many times as often as any other value a placeholder among them occurs."""
     most_typos: int = 3  # typing errors of a column that are named
@@ -284,7 +285,7 @@ def _is_sentinel(
     if _is_sign(value):
         is_outside = value < 0 <= rest.low and value <= -99
         return is_outside or gap > at.sign_gap * size
-    if value in SIGNS and share >= at.plain_share and _is_beside(value, rest, at):
+    if value in SIGNS and at.plain_share <= share <= at.most and _is_beside(value, rest, at):
         return True
     is_plain = value.is_integer() and count >= 5 and share >= at.plain_share
     return is_plain and gap > at.plain_gap * size
