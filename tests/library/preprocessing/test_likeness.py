@@ -8,6 +8,7 @@ import shlex
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -161,7 +162,7 @@ def honest(rng: np.random.Generator) -> tuple[Frame, np.ndarray]:
     for name in ("weight", "glucose", "temp", "wind", "sbp", "income", "x1", "x2"):
         own = rng.normal(0, 1.5, k)[kind] + rng.normal(0, 0.5) * (age - 50) / 18
         noise = rng.normal(size=n)
-        shapes: list[Callable[[], np.ndarray]] = [
+        shapes: list[Any] = [
             lambda own=own, e=noise: rng.uniform(-50, 200) + rng.uniform(1, 30) * (own + e),
             lambda own=own, e=noise: np.exp(rng.uniform(-1, 4) + rng.uniform(0.3, 1.6) * (own + e)),
             lambda own=own: 50 + 5 * (own + rng.standard_t(2, n)),
@@ -196,12 +197,12 @@ def test_honest_new_rows_of_other_shares_are_like_those_of_the_fit() -> None:
         found = KMeans(int(rng.integers(2, 7)), n_init=1, random_state=0).fit((X - shift) / spread)
         how = [
             NumericColumn(name, shift=float(a), scale=float(b))
-            for name, a, b in zip(rows, shift, spread, strict=True)
+            for name, a, b in zip(map(str, rows), shift, spread, strict=True)
         ]
         model = Model(
             found.cluster_centers_,
             np.bincount(found.labels_).astype(float),
-            tuple(rows),
+            tuple(map(str, rows)),
             {"objective": "inertia", "prepare": {"scale": scale}},
             inertia=float(found.inertia_),
             preprocessor=Preprocessor(tuple(how), "drop") if scale == "standard" else None,
@@ -256,7 +257,7 @@ def test_a_site_whose_column_means_something_else_is_named(kind, here) -> None:
     heard = run("check", "a.csv", "b.csv", "c.csv").stderr
     assert re.search(said, heard), heard
     assert heard.count("warning: ") == (2 if kind == "exchanged" else 1), heard
-    columns = tuple(map(Column, rows))
+    columns = tuple(map(Column, map(str, rows)))
     assert not [*unlike_sites({site: Data(own[site].to_numpy(), columns=columns) for site in own})]
 
 
@@ -271,7 +272,9 @@ def test_honest_sites_are_alike() -> None:
         few = np.arange(n) < 20
         for where in (np.arange(n) % 3, kind, at, np.digitize(np.argsort(by_age), [n / 3]), few):
             sites = {
-                f"s{i}": Data(rows[where == i].to_numpy(), columns=tuple(map(Column, rows)))
+                f"s{i}": Data(
+                    rows[where == i].to_numpy(), columns=tuple(map(Column, map(str, rows)))
+                )
                 for i in np.unique(where)
             }
             columns += len(rows.columns)
