@@ -29,7 +29,7 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_680,
-    "lines of the application": 21_002,
+    "lines of the application": 21_006,
     "modules": 226,
     "functions": 4393,
     "modules that a fit loads": 72,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_965,
     "pages": 28,
-    "lines of tests": 64_147,
+    "lines of tests": 64_152,
     "lines of tests of refusals and pairs": 2_679,
 }
 

@@ -47,7 +47,7 @@ class Visit:
 
     def __init__(self, connection: socket.socket, address: str) -> None:
         self.connection, self.address = connection, address
-        self.trusted, self.heard = False, time.monotonic()
+        self.trusted, self.is_asking, self.heard = False, False, time.monotonic()
         self.transport: asyncio.BaseTransport | None = None
 
     def close(self) -> None:
@@ -183,7 +183,7 @@ class DoorServer(uvicorn.Server):
             await asyncio.sleep(1)
             late = time.monotonic() - self.silence
             for visit in [*self.visits]:
-                if not visit.trusted and visit.heard < late:
+                if not visit.trusted and not visit.is_asking and visit.heard < late:
                     self.leave(visit)
                     visit.close()
 
@@ -208,7 +208,11 @@ def _visitor(kind: type[Any]) -> type[Any]:
                     self.door.trust(self.visit)
                 await send(message)
 
-            await self._behind(scope, receive, sends)
+            self.visit.is_asking = True
+            try:
+                await self._behind(scope, receive, sends)
+            finally:
+                self.visit.is_asking, self.visit.heard = False, time.monotonic()
 
         def data_received(self, data: bytes) -> None:
             self.visit.heard = time.monotonic()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import resource
 import socket
@@ -27,7 +28,9 @@ KNOWN = {"Authorization": "Bearer known"}
 
 
 async def app(scope: Any, _receive: Any, send: Any) -> None:
-    """Accepts those with a header, and all at /health."""
+    """Accepts those with a header, and all at /health; takes its time at /slow."""
+    if scope["path"] == "/slow":
+        await asyncio.sleep(2.5)
     known = b"authorization" in dict(scope["headers"]) or scope["path"] == "/health"
     await send({"type": "http.response.start", "status": 200 if known else 401, "headers": []})
     await send({"type": "http.response.body", "body": b""})
@@ -132,6 +135,8 @@ def test_a_stranger_that_is_silent_is_closed_and_one_that_is_known_is_not():
         assert asked(known) == 200
         with stranger(server) as silent:
             assert silent.recv(1) == b""
+        with client(server) as waiting:
+            assert asked(waiting, path="/slow") == 200
         assert asked(known) == 200
 
 
