@@ -690,7 +690,9 @@ def test_help_shows_an_example_of_each_command():
 @pytest.mark.parametrize("group", [(), ("federation",), ("site",), ("flare",)])
 def test_help_lists_commands_in_the_order_of_use_and_advanced_ones_apart(group):
     shown = run(*group, "--help").stdout.partition("─ Commands ")[2]
-    usual, advanced = (re.findall(r"^│ (\S+)", part, re.M) for part in shown.split("─ Advanced "))
+    usual, _, advanced = (
+        re.findall(r"^│ (\S+)", part, re.M) for part in shown.partition("─ Advanced ")
+    )
     assert usual == sorted(usual, key=IN_ORDER_OF_USE.index)
     assert advanced == sorted(advanced, key=ADVANCED.index)
     assert usual[0] in ("check", "new", "start", "kit")
