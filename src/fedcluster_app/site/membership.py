@@ -141,8 +141,8 @@ class SiteAuditor(Auditor):
             if not log or entry.refused or str(fields["run"]) <= head.newest:
                 return fields
             if _goes_back(head.coordinator, log):
-                self.say(f"site {head.site}: warning: {OTHER_LOG.format(head.coordinator, log)}")
                 fields["warning"] = OTHER_LOG.format(head.coordinator, log)
+                self.say(f"site {head.site}: warning: {fields['warning']}")
             return {**fields, "coordinator": log}
 
         site = self.log.append(line).site

@@ -9,8 +9,7 @@ import socket
 import ssl
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 import uvicorn
+from ports import wait_until
 
 from fedcluster_app.coordinator.certificates import issue
 from fedcluster_app.coordinator.door import DoorServer, raise_descriptors
@@ -67,13 +67,6 @@ def serving(
     server.should_exit = True
     thread.join(60)
     assert not thread.is_alive()
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def stranger(server: Any, says: bytes = b"", source: str = "127.0.0.1") -> socket.socket:

@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 from flwr.supercore.primitives.asymmetric import public_key_to_bytes
+from ports import wait_until
 
 from fedcluster import __version__
 from fedcluster.errors import InputError
@@ -313,13 +314,6 @@ def test_a_folder_that_is_damaged_meanwhile_changes_nothing(folder, control, mon
         (folder / "federation.toml").write_text(toml)
         lifecycle.add_sites(folder, ["west"])
         wait_until(lambda: len(control.let_in()) == 3)
-
-
-def wait_until(holds: Any) -> None:
-    end = time.monotonic() + 120
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 # A site whose key changes

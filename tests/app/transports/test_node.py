@@ -6,8 +6,9 @@ import json
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from flwr.proto.fleet_pb2 import ActivateNodeResponse, DeactivateNodeRequest
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatResponse
 from flwr.supercore.error import ApiErrorCode
 from flwr.supernode.fleet_http_client import FleetHttpClient
-from ports import free_port
+from ports import free_port, wait_until
 
 from fedcluster.errors import InputError
 from fedcluster_app.site.membership import Membership
@@ -152,8 +153,9 @@ def test_why_a_site_is_not_admitted(status, says, superlink, site, tmp_path):
         pass
 
 
-def test_a_coordinator_that_is_away_is_waited_for(site, tmp_path, monkeypatch, superlink):
-    heard: list[str] = []
+@pytest.mark.parametrize("insecure", [False, True])
+def test_a_coordinator_that_is_away_is_waited_for(insecure, site, tmp_path, monkeypatch):
+    site, heard = replace(site, insecure=insecure), list[str]()
     fleets = iter([client_of(f"127.0.0.1:{free_port()}")])
     monkeypatch.setattr(member, "_fleet", lambda *_: next(fleets))
 
@@ -189,12 +191,6 @@ def test_a_request_that_is_refused_does_not_end_the_site(status, superlink, monk
         node.end("enough")
         thread.join(60)
         assert not thread.is_alive()
-
-
-def wait_until(holds: Callable[[], object]) -> None:
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
 
 
 def test_a_question_whose_run_has_ended_is_lost_and_nothing_else(superlink, caplog):

@@ -290,12 +290,12 @@ def connected(membership: Membership, folder: Path, say: Callable[[str], None]) 
     mark = state_folder(folder) / "flower" / "connected"
     here = f"{platform.node()}:{folder.resolve()}"
     insecure = membership.insecure
-    key = ec.generate_private_key(ec.SECP384R1()) if insecure else _key(folder, membership)
+    own = ec.generate_private_key(ec.SECP384R1())
+    key = own if insecure else _key(folder / str(membership.key))
     public = public_key_to_bytes(key.public_key())
     with _fleet(membership, folder, key) as fleet:
-        if insecure:
-            fleet.RegisterNode(RegisterNodeFleetRequest(public_key=public))
-        elif left := record_or(mark, dict[str, int], {}).get(here):
+        left = record_or(mark, dict[str, int], {}).get(here)
+        if left and not insecure:
             _leave(fleet, left, insecure=False)
         number = _admitted(fleet, public, membership, folder, say, before=mark.exists())
         mark.parent.mkdir(parents=True, exist_ok=True)
@@ -320,10 +320,10 @@ def _leave(fleet: FleetHttpClient, number: int, *, insecure: bool) -> None:
     thread.join(Node.leave)
 
 
-def _key(folder: Path, membership: Membership) -> ec.EllipticCurvePrivateKey:
-    key = load_ssh_private_key((folder / str(membership.key)).read_bytes(), None)
+def _key(path: Path) -> ec.EllipticCurvePrivateKey:
+    key = load_ssh_private_key(path.read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise InputError(f"{folder / str(membership.key)} is not a key of a site")
+        raise InputError(f"{path} is not a key of a site")
     return key
 
 
@@ -356,32 +356,47 @@ def _admitted(
 ) -> int:
     """Return the number of the node that the SuperLink has for a key.
 
-    A site that was connected before waits until its earlier program does not count any more.
+    Without encryption, a site registers its key itself. A site that was connected before waits
+    until its earlier program does not count any more.
     """
     end, said = time.monotonic() + (FORGOTTEN if before else 0), ""
+    registers = membership.insecure
     request = ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
     while True:
         began = time.monotonic()
         try:
+            if registers:
+                fleet.RegisterNode(RegisterNodeFleetRequest(public_key=public))
+                registers = False
             return int(fleet.ActivateNode(request).node_id)
-        except httpx.HTTPError as error:
+        except httpx.HTTPStatusError as error:
+            _check_refusal(error, membership, folder, before=before, late=began > end)
+            waits = "the site's earlier program still counts as connected; waiting"
+        except httpx.TransportError as error:
+            if isinstance(cause := first_cause(error), ssl.SSLCertVerificationError):
+                where = membership.coordinator, membership.authority(folder)
+                raise InputError(programs.tls_error(cause, *where)) from error
             waits = f"nobody answers at {membership.coordinator}; waiting"
-            if isinstance(error, httpx.HTTPStatusError):
-                waits = "the site's earlier program still counts as connected; waiting"
-                how = Credentials(membership, folder).key_status() if _is_refusal(error) else ""
-                if not _is_refusal(error) or how not in {"", KNOWN} or began > end:
-                    why = _why_refused(error, how, before=before)
-                    why = f"the connection to {membership.coordinator} failed: {why}"
-                    raise _not_let_in(how, why) from error
-            elif isinstance(cause := first_cause(error), ssl.SSLCertVerificationError):
-                authority = membership.authority(folder)
-                raise InputError(
-                    programs.tls_error(cause, membership.coordinator, authority)
-                ) from error
         if waits != said:
             say(waits)
         said = waits
         time.sleep(1)
+
+
+def _check_refusal(
+    error: httpx.HTTPStatusError,
+    membership: Membership,
+    folder: Path,
+    *,
+    before: bool,
+    late: bool,
+) -> None:
+    """Raise an error unless a refusal may end with the site's earlier program."""
+    how = Credentials(membership, folder).key_status() if _is_refusal(error) else ""
+    if not _is_refusal(error) or how not in {"", KNOWN} or late:
+        why = _why_refused(error, how, before=before)
+        why = f"the connection to {membership.coordinator} failed: {why}"
+        raise _not_let_in(how, why) from error
 
 
 def _is_refusal(error: httpx.HTTPStatusError) -> bool:
@@ -517,10 +532,8 @@ def told_by_coordinator(path: Path) -> dict[str, str]:
 
 def _told_of(address: str, authority: Path | None, key: Path) -> dict[str, str]:
     try:
-        private = load_ssh_private_key(key.read_bytes(), None)
-        if not isinstance(private, ec.EllipticCurvePrivateKey):
-            return {}
-        reply = programs.get(address, launcher.KEY_STATUS, authority, headers=_signed(private))
+        headers = _signed(_key(key))
+        reply = programs.get(address, launcher.KEY_STATUS, authority, headers=headers)
     except (OSError, ValueError, InputError, httpx.TransportError):
         return {}
     if reply.status_code != 200:
