@@ -126,7 +126,7 @@ class Operated:
         self.carrier, self.queue, self.federation = carrier, queue, carrier.federation
         self.log = operators_log(carrier.federation.folder)
         self.health = health
-        self.app = Service(queue, self.log, health).app()
+        self.app = Service(queue, health).app()
         self.client = Client(self.app)
 
     def by(self, token: str | None = None) -> Asking:

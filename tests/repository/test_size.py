@@ -29,9 +29,9 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_680,
-    "lines of the application": 21_015,
+    "lines of the application": 20_988,
     "modules": 226,
-    "functions": 4394,
+    "functions": 4_389,
     "modules that a fit loads": 72,
     "constants": 247,
     "commands": 43,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_965,
     "pages": 28,
-    "lines of tests": 64_149,
+    "lines of tests": 64_156,
     "lines of tests of refusals and pairs": 2_679,
 }
 

@@ -1,9 +1,9 @@
 """Server whose port strangers cannot occupy: connections that nobody vouches for are closed first.
 
 A connection is trusted once a request over it that shows a key or a token was accepted. All others
-are strangers': each has some seconds for its handshake and for sending anything, and if the server
-has as many connections as it may have, the oldest one of the address with most of them is closed
-when another comes.
+are strangers': each has some seconds for its handshake and for the head of a request, and if the
+server has as many connections as it may have, the oldest one of the address with most of them is
+closed when another comes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Visit:
 
     def __init__(self, connection: socket.socket, address: str) -> None:
         self.connection, self.address = connection, address
-        self.trusted, self.is_asking, self.heard = False, False, time.monotonic()
+        self.trusted, self.is_asking, self.since = False, False, time.monotonic()
         self.transport: asyncio.BaseTransport | None = None
 
     def close(self) -> None:
@@ -73,8 +73,8 @@ class DoorServer(uvicorn.Server):
     """Descriptors for files and this machine's own programs."""
     handshake = 10.0
     """Seconds within which a connection is encrypted."""
-    silence = 30.0
-    """Seconds after which a stranger's connection without data is closed."""
+    silence = 20.0
+    """Seconds within which the head of a stranger's next request must arrive."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -83,7 +83,7 @@ class DoorServer(uvicorn.Server):
         most = config.limit_concurrency or self.most
         config.limit_concurrency = None  # which would refuse whoever comes
         self._most = min(most, max(raise_descriptors() - self.kept, 16))
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._admissions: set[asyncio.Task[None]] = set()  # end when their connections do
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""
@@ -96,15 +96,15 @@ class DoorServer(uvicorn.Server):
         listener.setblocking(False)
         await super().startup([])
         kind = _visitor(self.config.http_protocol_class)
-        for work in (self._accept(listener, kind), self._watch()):
-            self._tasks.add(asyncio.create_task(work))
+        works = self._accept(listener, kind), self._watch()
+        self._works = [asyncio.create_task(work) for work in works]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no further connections, and end the present ones."""
-        for task in self._tasks:
+        for task in self._works:
             task.cancel()
         for visit in [*self.visits]:
-            if not visit.trusted:
+            if not (visit.trusted and visit.is_asking):  # without waiting for the peer
                 self.leave(visit)
                 visit.close()
         await super().shutdown(sockets)
@@ -130,8 +130,8 @@ class DoorServer(uvicorn.Server):
                 self.visits[visit] = None
                 self._strangers[visit.address] += 1
                 task = asyncio.create_task(self._admit(visit, kind))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._admissions.add(task)
+                task.add_done_callback(self._admissions.discard)
 
     async def _admit(self, visit: Visit, kind: Callable[..., Any]) -> None:
         """Encrypt a connection and hand it to the protocol, which ends the visit."""
@@ -178,12 +178,12 @@ class DoorServer(uvicorn.Server):
         first.close()
 
     async def _watch(self) -> None:
-        """Close connections of strangers that say nothing."""
+        """Close connections of strangers that request nothing."""
         while True:
             await asyncio.sleep(1)
             late = time.monotonic() - self.silence
             for visit in [*self.visits]:
-                if not visit.trusted and not visit.is_asking and visit.heard < late:
+                if not visit.trusted and not visit.is_asking and visit.since < late:
                     self.leave(visit)
                     visit.close()
 
@@ -212,11 +212,7 @@ def _visitor(kind: type[Any]) -> type[Any]:
             try:
                 await self._behind(scope, receive, sends)
             finally:
-                self.visit.is_asking, self.visit.heard = False, time.monotonic()
-
-        def data_received(self, data: bytes) -> None:
-            self.visit.heard = time.monotonic()
-            super().data_received(data)
+                self.visit.is_asking, self.visit.since = False, time.monotonic()
 
         def connection_lost(self, error: Exception | None) -> None:
             self.door.leave(self.visit)

@@ -27,7 +27,6 @@ from fedcluster_app.coordinator.operators import operators_log
 from fedcluster_app.coordinator.run_job import MODEL_FILES, RESULT, outcome_of
 from fedcluster_app.records import record_or
 from fedcluster_app.secure.cohort import MIN_SITES, Cohort
-from fedcluster_app.trust.audit_log import head_of
 from fedcluster_app.trust.owned_files import ORPHAN, RUNNING, has_run, is_running, private_files
 from fedcluster_app.trust.permits import NO_PERMIT, NOT_COVERED, Permit
 
@@ -351,6 +350,7 @@ class RunQueue:
 
     def __init__(self, carrier: Carrier, observe: Callable[[Path], object] = str) -> None:
         self._carrier, self._observe = carrier, observe
+        self.log = operators_log(carrier.federation.folder)
         self._change = threading.RLock()
         self._woken, self._closing = threading.Event(), threading.Event()
         self._worker = threading.Thread(target=self._work, name="runs", daemon=True)
@@ -396,8 +396,8 @@ class RunQueue:
             folder = new_run(self._carrier.federation)
             folder.mkdir(parents=True)
             try:
-                log = head_of(operators_log(self._carrier.federation.folder).path)
-                own = {"operator": operator, "log": f"{log.line}:{log.hash}"}
+                with self.log.locked() as log:
+                    own = {"operator": operator, "log": f"{log.line}:{log.hash}"}
                 write_json(folder / "job.json", {**content(folder), **own})
             except BaseException:
                 shutil.rmtree(folder, ignore_errors=True)

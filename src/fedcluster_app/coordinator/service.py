@@ -35,7 +35,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Route
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fedcluster import __version__
 from fedcluster.core.files import json_text, write_json
@@ -47,7 +46,7 @@ from fedcluster_app.coordinator.certificates import FRESH, FreshCertificate
 from fedcluster_app.coordinator.door import DoorServer
 from fedcluster_app.coordinator.folder import ADDRESS, Federation
 from fedcluster_app.coordinator.lifecycle import certificates, own_certificates
-from fedcluster_app.coordinator.operators import Operator, operator_of, operators_log
+from fedcluster_app.coordinator.operators import Operator, operator_of
 from fedcluster_app.coordinator.run_job import MODEL_FILES, RESULT, outcome_of
 from fedcluster_app.coordinator.runs import (
     GOING,
@@ -270,17 +269,15 @@ class Service:
     Parameters
     ----------
     queue : RunQueue
-        The runs.
-    log : AuditLog
-        The log of requests by operator.
+        The runs, with the log of requests by operator.
     health : Health
         The health of the sites and the runs.
     """
 
     refusals_logged = 10  # number of refused requests per minute that are logged individually
 
-    def __init__(self, queue: RunQueue, log: AuditLog, health: Health) -> None:
-        self._queue, self._log, self._health = queue, log, health
+    def __init__(self, queue: RunQueue, health: Health) -> None:
+        self._queue, self._log, self._health = queue, queue.log, health
         self._federation = queue.federation
         self._refused: list[float] = []
 
@@ -492,47 +489,14 @@ def _json(content: Mapping[str, Any], status: int = 200) -> Response:
     return Response(json_text(content), status, media_type="application/json")
 
 
-class PromptProtocol(H11Protocol):
-    """HTTP protocol that closes a connection if the head of a request does not arrive soon."""
-
-    _late: asyncio.TimerHandle | None = None
-    first_line = 20.0  # seconds within which the head of a request must arrive
-
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Start waiting for the head of the first request."""
-        super().connection_made(transport)
-        self._wait_for_head()
-
-    def data_received(self, data: bytes) -> None:
-        """Wait for the rest of an incomplete head."""
-        super().data_received(data)
-        cycle = self.cycle
-        if cycle is None or cycle.response_complete:
-            self._wait_for_head()
-        elif self._late is not None:
-            self._late.cancel()
-            self._late = None
-
-    def shutdown(self) -> None:
-        """End an idle connection without waiting for the peer's agreement."""
-        if self.cycle is None or self.cycle.response_complete:
-            self.transport.abort()
-        else:
-            super().shutdown()
-
-    def _wait_for_head(self) -> None:
-        if self._late is None:
-            self._late = self.loop.call_later(self.first_line, self.transport.abort)
-
-
 @contextmanager
 def operated(carrier: Carrier) -> Iterator[RunQueue]:
     """Carry out runs and listen to operators within the block; yield the queue of runs."""
     federation = carrier.federation
     health = Health(lambda: Federation.load(federation.folder), carrier.sites_online, __version__)
     with queue_of(carrier, health.follow) as queue:
-        log = operators_log(federation.folder)
-        with served(federation, Service(queue, log, health).app()) as address:
+        log = queue.log
+        with served(federation, Service(queue, health).app()) as address:
             log.append(lambda _: {"event": "started", "address": address})
             why = "asked to"
             try:
@@ -633,7 +597,6 @@ def _config(federation: Federation, app: Starlette) -> uvicorn.Config:
     # Largest number of simultaneous connections; with more, those of strangers are closed.
     config = uvicorn.Config(
         app,
-        http=PromptProtocol,
         ws="none",
         loop="asyncio",
         lifespan="off",

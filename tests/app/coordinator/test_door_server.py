@@ -9,8 +9,9 @@ import socket
 import ssl
 import sys
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, suppress
 from http.client import HTTPConnection, HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -123,11 +124,17 @@ def test_what_all_may_ask_and_what_is_refused_makes_nobody_known():
         assert [visit.trusted for visit in [*server.visits]] == [True]
 
 
-def test_a_stranger_that_is_silent_is_closed_and_one_that_is_known_is_not():
+def test_a_stranger_that_requests_nothing_is_closed_and_one_that_is_known_is_not():
     with serving(silence=0.3) as server, client(server) as known:
         assert asked(known) == 200
-        with stranger(server) as silent:
+        with stranger(server) as silent, stranger(server, b"GET / HTTP/1.1\r\n") as slow:
+            with suppress(ConnectionError):
+                for _ in range(40):
+                    slow.sendall(b"X: ")
+                    time.sleep(0.1)
             assert silent.recv(1) == b""
+            with pytest.raises(ConnectionError):
+                slow.sendall(b"X: ")
         with client(server) as waiting:
             assert asked(waiting, path="/slow") == 200
         assert asked(known) == 200

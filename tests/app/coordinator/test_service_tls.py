@@ -21,8 +21,8 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Profile, fit_of
 from fedcluster.model.file import FORMAT, FORMAT_VERSION
 from fedcluster.recipes.specifications import RunOptions
+from fedcluster_app.coordinator import door
 from fedcluster_app.coordinator import runs as queues
-from fedcluster_app.coordinator import service as servers
 from fedcluster_app.coordinator.folder import ADDRESS, Federation, create
 from fedcluster_app.coordinator.operators import operators_log, own_token, remove_operator
 from fedcluster_app.coordinator.service import operated, served
@@ -230,7 +230,7 @@ def test_a_coordinator_that_has_gone_is_named(tmp_path: Path) -> None:
 
 def test_who_sends_no_request_is_cut_off(tmp_path: Path, monkeypatch) -> None:
     """Nor does half a head, or half of a second one, hold a connection."""
-    monkeypatch.setattr(servers.PromptProtocol, "first_line", 0.2)
+    monkeypatch.setattr(door.DoorServer, "silence", 0.2)
     with running(tmp_path / "trial") as carrier:
         context = ssl.create_default_context(cafile=carrier.federation.authority)
         whole = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
