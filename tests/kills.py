@@ -36,7 +36,7 @@ class Programs:
 
 
 FLOWER = Programs(
-    {"coordinator": "", "superlink": "_launcher.py", "run": "_app", "command": ""},
+    {"coordinator": "", "superlink": "_launcher.py", "run": "flower._app", "command": ""},
     {"site": "", "worker": "serve()"},
     frozenset({"coordinator", "superlink", "site"}),
 )

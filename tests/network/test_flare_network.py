@@ -310,16 +310,23 @@ def test_certificates_are_renewed_while_sites_are_connected(running, tmp_path):
 
 
 @pytest.mark.long
-def test_a_stolen_kit_is_kept_out_by_another_authority(running, tmp_path):
-    """All kits are made anew, the server and the sites start again, and the old kit stays out."""
+@pytest.mark.parametrize(
+    "command", ["rotate-key {} west --revoke", "certificate {} --new-authority"]
+)
+def test_a_stolen_kit_is_kept_out(command, running, tmp_path):
+    """By revoking it, while the others go on; and by another authority, after which all begin."""
     stolen = tmp_path / "stolen" / "flare"
     shutil.copytree(running.site("west"), stolen.parent)
-    renewed = running.command("federation", "certificate", running.folder, "--new-authority")
+    renewed = running.command("federation", *command.format(running.folder).split())
     assert renewed.wait() == 0, renewed.said()
-    for program in (*running.sites.values(), running.coordinator):
-        running.kill(program)
-    running.start()
-    running.join("north", "south")
+    if "revoke" in command:
+        running.wait_until(lambda: running.connected() == {"north", "south"})
+        running.kill(running.sites["west"])
+    else:
+        for program in (*running.sites.values(), running.coordinator):
+            running.kill(program)
+        running.start()
+        running.join("north", "south")
     thief = running.command("flare", "start", stolen, name="thief")
     run = running.run(
         "fit", "-k", 3, "--quorum", 2, "--set", "run.deadline=60", "--out", tmp_path / "two"
@@ -327,11 +334,14 @@ def test_a_stolen_kit_is_kept_out_by_another_authority(running, tmp_path):
     assert run.wait() == 0, run.said()
     assert all(missing == ["west"] for missing in running.missing())
     assert "Successfully registered" not in thief.said()
-    running.kill(thief)
-    running.join("west")
+    if "revoke" in command:
+        given = running.command("federation", "rotate-key", running.folder, "west")
+        assert given.wait() == 0, given.said()
+    running.join("west")  # beside the thief, who tries on
     run = running.run("fit", "-k", 3, *WAIT, "--out", tmp_path / "three")
     assert run.wait() == 0, run.said()
     assert all(missing == [] for missing in running.missing())
+    running.kill(thief)
 
 
 @pytest.mark.long

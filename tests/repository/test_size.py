@@ -29,18 +29,18 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_680,
-    "lines of the application": 20_988,
+    "lines of the application": 21_162,
     "modules": 226,
-    "functions": 4_389,
+    "functions": 4_404,
     "modules that a fit loads": 72,
     "constants": 247,
     "commands": 43,
     "options": 227,
     "options of fit": 25,
     "refused combinations": 49,
-    "words of the pages": 35_965,
+    "words of the pages": 35_967,
     "pages": 28,
-    "lines of tests": 64_156,
+    "lines of tests": 64_284,
     "lines of tests of refusals and pairs": 2_679,
 }
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -775,13 +776,10 @@ def add_site(
     from fedcluster_app.coordinator.lifecycle import add_sites
 
     if before.has_flare:
-        needs("nvflare", "flare")
-        from fedcluster_app.transports.flare.coordinator import add_kits, lead_by_authority
-
-        lead_by_authority(before)
+        kits = _kits(before, public_key)
     federation = add_sites(folder, names, public_key)
     if federation.has_flare:
-        add_kits(federation, names)
+        kits.add_kits(federation, names)
     for name in names:
         secret = "its key is the one that it made" if public_key else "the key in it is secret"
         secret = "" if federation.insecure else f"; {secret}"
@@ -831,6 +829,11 @@ def rotate_key(
             raise InputError("--revoke gives no new key: leave --public-key out")
         lifecycle.revoke(folder, site)
         say(f"The key of {site} does not count any more.")
+        _await_notice(federation)
+        return
+    if federation.has_flare:
+        _kits(federation, public_key).renew_kits(folder, [site])
+        _tell_of_kit(federation, site)
         _await_notice(federation)
         return
     path = lifecycle.rotate_key(folder, site, public_key)
@@ -898,31 +901,48 @@ def certificate(
         say(if_new if ca else 'Sites write certificate = "system".')
     elif ca or key:
         raise InputError("--ca and --key belong to a certificate: name its file, too")
-    elif federation.has_flare and not (authority_key or new_key):
-        end = _renew_kits(federation, new_authority=new_authority)
     else:
         made = {"new_key": new_key, "new_authority": new_authority}
-        end = lifecycle.renew(folder, authority_key=authority_key, **made)
-        if new_authority:
-            say(f"Hand {folder / 'certificates' / 'ca.crt'} to all sites; each puts it in the")
-            say("place of its own. Grant permits anew, as they name the coordinator by its")
-            say("authority.")
+        end = _renewed(federation, authority_key=authority_key, **made)
     say(f"The certificate is valid until {end:%Y-%m-%d}.")
 
 
-def _renew_kits(federation: Federation, *, new_authority: bool) -> datetime:
-    needs("nvflare", "flare")
-    from fedcluster_app.coordinator.lifecycle import FLARE, certificate_end
-    from fedcluster_app.transports.flare.coordinator import renew_kits
+def _renewed(federation: Federation, *, new_authority: bool, **how: Any) -> datetime:
+    """Renew the coordinator's certificate, over FLARE with all kits; return when it ends."""
+    from fedcluster_app.coordinator import lifecycle
 
-    renew_kits(federation, new_authority=new_authority)
-    kit = federation.file("sites", "SITE", "flare")
-    say(f"Hand {kit} to each site: it puts the folder startup in the place of its own and starts")
-    how = command_line("federation", "start", federation.folder)
-    say(f"again. End the coordinator, and start it again: {how}")
-    old = "do not count any more" if new_authority else "count until they end"
-    say(f"Certificates made before {old}.")
-    return certificate_end(federation.file(FLARE[0]))
+    folder = federation.folder
+    kits = _kits(federation) if federation.has_flare else None
+    end = lifecycle.renew(folder, new_authority=new_authority, **how)
+    if new_authority:
+        say(f"Hand {folder / 'certificates' / 'ca.crt'} to all sites; each puts it in the")
+        say("place of its own. Grant permits anew, as they name the coordinator by its")
+        say("authority.")
+    if kits is not None:
+        kits.renew_kits(folder, new_authority=new_authority)
+        _tell_of_kit(federation, "SITE")
+        say(f"End the coordinator, and start it: {command_line('federation', 'start', folder)}")
+        end = min(map(lifecycle.certificate_end, lifecycle.own_certificates(federation)))
+    return end
+
+
+def _kits(federation: Federation, public_key: Path | None = None) -> ModuleType:
+    """Return the module that makes kits of FLARE, if it can make some."""
+    from fedcluster.errors import InputError
+
+    needs("nvflare", "flare")
+    from fedcluster_app.transports.flare import coordinator
+
+    if public_key is not None:
+        raise InputError("FLARE makes the keys of its kits: leave --public-key out")
+    coordinator.lead_by_authority(federation)
+    return coordinator
+
+
+def _tell_of_kit(federation: Federation, site: str) -> None:
+    kit = federation.file("sites", site, "flare")
+    say(f"Hand {kit} to {site}: it puts the folder startup in the place of its own and starts")
+    say("again. Its old kit counts until then, but not after --new-authority or --revoke.")
 
 
 def _await_notice(federation: Federation) -> None:

@@ -23,7 +23,7 @@ import msgspec
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -44,6 +44,8 @@ from fedcluster_app.trust.site_state import state_folder
 FORMER = "keys/former.json"
 """The file of keys that are no longer valid."""
 CURVES = (ec.SECP256R1, ec.SECP384R1, ec.SECP521R1)
+PublicKey = ec.EllipticCurvePublicKey | rsa.RSAPublicKey
+"""A key that identifies a site; those of FLARE's kits are RSA."""
 
 REVOKED, REPLACED, REMOVED = "revoked", "replaced", "removed"
 """Reasons why a key is no longer valid."""
@@ -327,8 +329,8 @@ def upcoming(site: str) -> str:
     return f"keys/{site}.next.pub"
 
 
-def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
-    """Read a public key.
+def read_public_key(path: Path, *, of_kit: bool = False) -> PublicKey:
+    """Read the public key of a site; ``of_kit``: it may be that of a kit of FLARE.
 
     Raises
     ------
@@ -343,6 +345,8 @@ def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, UnsupportedAlgorithm) as error:
         raise InputError(f"{path} is no public key of a site: {error}") from error
+    if of_kit and isinstance(key, rsa.RSAPublicKey):
+        return key
     if not isinstance(key, ec.EllipticCurvePublicKey) or not isinstance(key.curve, CURVES):
         raise InputError(
             f"{path} is no public key of a site: fedcluster site key --new makes one, and writes "
@@ -351,15 +355,18 @@ def read_public_key(path: Path) -> ec.EllipticCurvePublicKey:
     return key
 
 
-def key_digest(key: ec.EllipticCurvePublicKey) -> str:
+def key_digest(key: PublicKey) -> str:
     """Return the SHA-256 of a public key."""
     der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
     return sha256(der).hexdigest()
 
 
-def accepted_keys(
-    folder: Path, sites: Iterable[str]
-) -> dict[str, tuple[ec.EllipticCurvePublicKey, ...]]:
+def certified_digest(certificate: bytes) -> str:
+    """Return the SHA-256 of the public key in a certificate, which is in DER."""
+    return key_digest(x509.load_der_x509_certificate(certificate).public_key())  # type: ignore[arg-type]
+
+
+def accepted_keys(folder: Path, sites: Iterable[str]) -> dict[str, tuple[PublicKey, ...]]:
     """Return the valid keys of each site: its own, then the one that will replace it.
 
     Parameters
@@ -377,7 +384,7 @@ def accepted_keys(
     gone, keys = former_keys(folder), {}
     for site in sites:
         paths = [folder / name(site) for name in (current, upcoming)]
-        read = [read_public_key(path) for path in paths if path.exists()]
+        read = [read_public_key(path, of_kit=True) for path in paths if path.exists()]
         keys[site] = tuple(key for key in read if key_digest(key) not in gone)
     return keys
 

@@ -30,6 +30,7 @@ from fedcluster_app.coordinator.certificates import (
     REPLACED,
     REVOKED,
     Authority,
+    PublicKey,
     accepted_keys,
     chain_pem,
     current,
@@ -102,11 +103,11 @@ def add_sites(folder: Path, names: Sequence[str], public_key: Path | None = None
             files |= _of_site(grown, name, public_key)
         commit(federation.folder, {**files, TOML: described(grown)})
         for name in names:
-            _note(federation, "site added", name)
+            note_keys(federation, "site added", name)
     return grown
 
 
-def _note(federation: Federation, event: str, name: str) -> None:
+def note_keys(federation: Federation, event: str, name: str) -> None:
     """Log a change of a site, with the digests of its keys that are valid from now on."""
     keys = [key_digest(key) for key in accepted_keys(federation.folder, [name])[name]]
     noted(federation.folder, event, member=name, keys=keys)
@@ -123,7 +124,8 @@ def _of_site(federation: Federation, name: str, public_key: Path | None) -> dict
     files |= {f"{home}/coordinator.pub": granter} if granter else {}
     authority = federation.file("certificates", "ca.crt")
     files |= {f"{home}/ca.crt": authority.read_bytes()} if authority.exists() else {}
-    return files | _key_files(federation, name, public_key, current(name))
+    public, private = _new_key(federation, name, public_key)
+    return files | private | {current(name): public}
 
 
 def _granter(federation: Federation) -> bytes | None:
@@ -135,16 +137,32 @@ def _granter(federation: Federation) -> bytes | None:
     return public_text(load_key(key).public_key()).encode() if key.exists() else None
 
 
-def _key_files(
-    federation: Federation, name: str, public_key: Path | None, where: str
-) -> dict[str, bytes]:
-    """Return the files of a site's new key."""
+def _new_key(
+    federation: Federation, name: str, public_key: Path | None
+) -> tuple[bytes, dict[str, bytes]]:
+    """Return a site's new public key, and the file of its private part if it was created."""
     if public_key is None:
         private, public = site_key()
-        return {_handed(name): private, where: public}
+        return public, {_handed(name): private}
     key = read_public_key(public_key)
     _check_new(federation, key, public_key)
-    return {where: public_text(key).encode()}
+    return public_text(key).encode(), {}
+
+
+def place_keys(
+    federation: Federation, keys: Mapping[str, bytes], *, at_once: bool = False
+) -> tuple[dict[str, bytes], list[str]]:
+    """Return the files by which new keys of sites count, and those to remove.
+
+    The keys in use count until the new ones are used, or ``at_once`` no longer.
+    """
+    files, replaced, gone = dict[str, bytes](), dict[str, str](), list[str]()
+    for site, own in accepted_keys(federation.folder, keys).items():
+        files[current(site) if at_once or not own else upcoming(site)] = keys[site]
+        replaced |= {key_digest(key): site for key in (own if at_once else own[1:])}
+        gone += [upcoming(site)] if at_once else []
+    former = with_former(federation.folder, replaced, REPLACED) if replaced else {}
+    return files | former, gone
 
 
 def _handed(name: str) -> str:
@@ -152,7 +170,7 @@ def _handed(name: str) -> str:
     return f"{state_at(name)}/key"
 
 
-def _check_new(federation: Federation, key: ec.EllipticCurvePublicKey, path: Path) -> None:
+def _check_new(federation: Federation, key: PublicKey, path: Path) -> None:
     """Raise an error for a key that is valid already, or was so before."""
     digest = key_digest(key)
     for site, keys in accepted_keys(federation.folder, federation.sites).items():
@@ -176,7 +194,7 @@ def remove_site(folder: Path, name: str) -> Federation:
         If there is no such site, or it is the only one.
     """
     with changing(folder) as federation:
-        _check_member(federation, name)
+        check_member(federation, name)
         others = tuple(site for site in federation.sites if site != name)
         if not others:
             raise InputError(f"{name} is the only site of {federation.folder}, and stays")
@@ -185,7 +203,7 @@ def remove_site(folder: Path, name: str) -> Federation:
         gone = _digests(federation, name)
         files = with_former(federation.folder, gone, REMOVED) | {TOML: described(smaller)}
         commit(federation.folder, files, [current(name), upcoming(name)])
-        _note(federation, "site removed", name)
+        note_keys(federation, "site removed", name)
     return smaller
 
 
@@ -214,17 +232,11 @@ def rotate_key(folder: Path, name: str, public_key: Path | None = None) -> Path 
         If there is no such site, or the key is invalid or known already.
     """
     with changing(folder) as federation:
-        _check_member(federation, name)
+        check_member(federation, name)
         _check_keys(federation)
-        has_key = bool(accepted_keys(federation.folder, [name])[name])
-        where = upcoming(name) if has_key else current(name)
-        files = _key_files(federation, name, public_key, where)
-        unused = accepted_keys(federation.folder, [name])[name][1:]
-        unused_digests = {key_digest(key): name for key in unused}
-        if unused_digests:
-            files |= with_former(federation.folder, unused_digests, REPLACED)
-        commit(federation.folder, files)
-        _note(federation, "key rotated", name)
+        public, files = _new_key(federation, name, public_key)
+        commit(federation.folder, files | place_keys(federation, {name: public})[0])
+        note_keys(federation, "key rotated", name)
     return None if public_key else federation.file(_handed(name))
 
 
@@ -237,22 +249,17 @@ def revoke(folder: Path, name: str) -> None:
         If there is no such site.
     """
     with changing(folder) as federation:
-        _check_member(federation, name)
+        check_member(federation, name)
         _check_keys(federation)
         files = with_former(federation.folder, _digests(federation, name), REVOKED)
         commit(federation.folder, files, [current(name), upcoming(name)])
-        _note(federation, "key revoked", name)
+        note_keys(federation, "key revoked", name)
 
 
 def _check_keys(federation: Federation) -> None:
     """Raise an error for a federation that does not identify its sites by keys."""
     if federation.insecure:
         raise InputError(f"{federation.folder} is insecure: its sites have no keys")
-    if federation.has_flare:
-        raise InputError(
-            f"FLARE knows the sites of {federation.folder} by their startup kits, not by these "
-            "keys: remove the site, or make all kits anew"
-        )
 
 
 def promote(folder: Path, names: Iterable[str]) -> None:
@@ -265,7 +272,7 @@ def promote(folder: Path, names: Iterable[str]) -> None:
                 old = with_former(federation.folder, {key_digest(keys[0]): name}, REPLACED)
                 files = {**old, current(name): path.read_bytes()}
                 commit(federation.folder, files, [upcoming(name)])
-                _note(federation, "new key used", name)
+                note_keys(federation, "new key used", name)
 
 
 def _digests(federation: Federation, name: str) -> dict[str, str]:
@@ -273,7 +280,14 @@ def _digests(federation: Federation, name: str) -> dict[str, str]:
     return {key_digest(key): name for key in keys}
 
 
-def _check_member(federation: Federation, name: str) -> None:
+def check_member(federation: Federation, name: str) -> None:
+    """Raise an error if there is no such site.
+
+    Raises
+    ------
+    InputError
+        With the names that there are.
+    """
     if name not in federation.sites:
         raise InputError(
             f"{federation.folder} has no site {name!r}; it has {listed(federation.sites)}"
@@ -507,11 +521,6 @@ def _changing(folder: Path) -> Iterator[Federation]:
     with changing(folder) as federation:
         if federation.insecure:
             raise InputError(f"{federation.folder} is insecure: it has no certificates")
-        if federation.has_flare:
-            raise InputError(
-                f"FLARE makes and signs the certificates of {federation.folder}: fedcluster "
-                "federation certificate, alone or with --new-authority, has it make others"
-            )
         yield federation
 
 
@@ -637,7 +646,8 @@ def own_certificates(federation: Federation) -> list[Path]:
     """Return the certificates that identify the coordinator's own programs."""
     if federation.insecure:
         return []
-    return [federation.file(name) for name in (FLARE if federation.has_flare else (CERTIFICATE,))]
+    flare = FLARE if federation.has_flare else ()
+    return [federation.file(name) for name in (*flare, CERTIFICATE)]
 
 
 def expiry_notice(federation: Federation) -> str:
@@ -652,12 +662,11 @@ def expiry_notice(federation: Federation) -> str:
         return ""
     how = command_line("federation", "certificate", federation.folder)
     notices = [notice_of(path, how) for path in own_certificates(federation)]
-    authority = federation.file(FLARE_AUTHORITY if federation.has_flare else AUTHORITY)
-    if authority.exists():
-        last = max(each.not_valid_after_utc for each in certificates(authority))
-        handed = "each site its kit" if federation.has_flare else "certificates/ca.crt to all sites"
-        more = f"{how} --new-authority, and hand {handed}"
-        notices.append(notice_of(authority, more, last))
+    for authority in map(federation.file, (FLARE_AUTHORITY, AUTHORITY)):
+        if authority.exists():
+            last = max(each.not_valid_after_utc for each in certificates(authority))
+            more = f"{how} --new-authority, and hand certificates/ca.crt, or kits, to all sites"
+            notices.append(notice_of(authority, more, last))
     return next(filter(None, notices), "")
 
 

@@ -202,6 +202,13 @@ def _read(path: Path) -> dict[str, Any]:
     return record_or(path, dict[str, Any], {})
 
 
+def sites_asked(federation: Federation) -> set[str]:
+    """Return the sites that the active run asks."""
+    going = [run.name for run in runs(federation) if run.state == State.RUNNING]
+    jobs = [_read(federation.file("runs", name, "job.json")) for name in going]
+    return {site for job in jobs for site in job.get("sites", ())}
+
+
 def new_run(federation: Federation) -> Path:
     """Return the folder for a new run, which does not exist yet."""
     name = datetime.now(UTC).strftime("%Y%m%d-%H%M%S-") + os.urandom(2).hex()

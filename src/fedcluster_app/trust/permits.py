@@ -24,6 +24,7 @@ from typing import Any
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -179,7 +180,7 @@ def make_key(path: Path) -> None:
             file.write(new_key()[0])
 
 
-def public_text(key: Ed25519PublicKey | EllipticCurvePublicKey) -> str:
+def public_text(key: Ed25519PublicKey | EllipticCurvePublicKey | RSAPublicKey) -> str:
     """Return a public key in the form of its file and of ``peers.toml``."""
     return key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 

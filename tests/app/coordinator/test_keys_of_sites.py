@@ -32,6 +32,7 @@ from fedcluster_app.coordinator import certificates, lifecycle
 from fedcluster_app.coordinator.certificates import make_site_key, read_public_key
 from fedcluster_app.coordinator.folder import Federation, create
 from fedcluster_app.coordinator.lifecycle import is_noticed
+from fedcluster_app.coordinator.runs import Run, State
 from fedcluster_app.site.membership import Membership
 from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.transports.flower import _programs as distrusting
@@ -181,7 +182,6 @@ class Control:
 
     def __init__(self) -> None:
         self.nodes: dict[bytes, SimpleNamespace] = {}
-        self.runs: dict[int, Any] = {}
 
     def ListNodes(self, _request: object) -> SimpleNamespace:  # noqa: N802
         return SimpleNamespace(nodes_info=list(self.nodes.values()))
@@ -201,9 +201,6 @@ class Control:
     def UnregisterNode(self, request: Any) -> None:  # noqa: N802
         [node] = [node for node in self.nodes.values() if node.node_id == request.node_id]
         node.status = "unregistered"
-
-    def ListRuns(self, _request: object) -> SimpleNamespace:  # noqa: N802
-        return SimpleNamespace(run_dict=self.runs)
 
     def close(self) -> None:
         pass
@@ -229,7 +226,9 @@ def registry(folder: Path, control: Control) -> Registry:
 
 
 def flower_key(folder: Path, name: str) -> bytes:
-    return public_key_to_bytes(read_public_key(folder / "keys" / name))
+    key = read_public_key(folder / "keys" / name)
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    return public_key_to_bytes(key)
 
 
 def test_the_keys_in_the_folder_are_let_in_and_no_others(folder, control, registry):
@@ -279,13 +278,11 @@ def test_a_removed_site_stays_until_the_runs_that_ask_it_have_ended(folder, cont
     gone, run = flower_key(folder, "south.pub"), folder / "runs/one"
     run.mkdir(parents=True)
     (run / "job.json").write_text(json.dumps({"sites": ["north", "south"]}))
-    (run / "flower-run").write_text("7")
-    status = SimpleNamespace(status="running")
-    control.runs = {7: SimpleNamespace(run_id=7, status=status)}
+    Run("one", State.RUNNING).save(run)
     lifecycle.remove_site(folder, "south")
     registry.update()
     assert gone in control.let_in()
-    status.status = "finished"
+    Run("one", State.INTERRUPTED).save(run)
     registry.update()
     assert gone not in control.let_in()
 

@@ -1,25 +1,40 @@
-"""The coordinator's end of FLARE: an installed controller that carries out a run."""
+"""The coordinator's end of FLARE: a controller that carries out a run, and who is let in."""
 
 from __future__ import annotations
 
 import os
 import re
+import threading
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from nvflare.apis.client import Client
+from nvflare.apis.event_type import EventType
+from nvflare.apis.fl_component import FLComponent
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
 from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
+from nvflare.fuel.f3.cellnet.fqcn import FQCN
 
+from fedcluster.core.files import write_json
 from fedcluster.errors import InputError, SiteError
+from fedcluster_app.coordinator.certificates import (
+    REMOVED,
+    accepted_keys,
+    certified_digest,
+    former_keys,
+    key_digest,
+)
 from fedcluster_app.coordinator.folder import CANCEL, Federation
+from fedcluster_app.coordinator.lifecycle import RevokedSites, state_of
 from fedcluster_app.coordinator.run_job import engine_over, run_in_folder, terms_of
-from fedcluster_app.coordinator.runs import find_run
-from fedcluster_app.transports.flare.locks import TOPIC, check_locks, place_of
+from fedcluster_app.coordinator.runs import find_run, sites_asked
+from fedcluster_app.records import record_or
+from fedcluster_app.transports.flare.locks import TOPIC, USED, check_locks, place_of
 from fedcluster_app.trust.owned_files import end_with, private_files
 from fedcluster_app.wire.exchange import NoReplyError, RetryingTransport, ThreadedCarrier
 from fedcluster_app.wire.recorder import PROGRESS, note
@@ -40,6 +55,100 @@ GONE = {
     "service_unavailable",
 }
 """FLARE's message when a message has not reached a site's program."""
+
+
+class Admission(FLComponent):
+    """Component of FLARE's server that lets in sites by the keys of their kits, as in ``keys``.
+
+    FLARE lets in every kit that its authority signed. This is asked, in place of what compares the
+    names of a connection and its certificate, which it asks first; and it closes connections whose
+    key counts no more. A removed site stays for the runs that ask it.
+    """
+
+    again = 0.5  # seconds between two looks at the folder
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._server: Any = None
+        self._manager: Any = None
+        self._names: Any = None
+        self._kit, self._home = Path(), Path()
+        self._seen, self._leaving = "", False
+        self._sites: dict[str, str] = {}
+        self._here: dict[str, tuple[str, str]] = {}
+        self._used: dict[str, str] = {}
+
+    def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
+        """Begin when FLARE's server does; who has connected before must do so again."""
+        if event_type == EventType.SYSTEM_BOOTSTRAP:
+            engine = fl_ctx.get_engine()
+            self._server, self._kit = engine.server, Path(engine.get_workspace().get_root_dir())
+            self._home = place_of(self._kit, "server")
+            self._used = record_or(self._kit / USED, dict[str, str], {})
+            self._manager = self._server.cell.core_cell.communicator.conn_manager
+            self._names, self._manager.identity_resolver = self._manager.identity_resolver, self
+            self._look_again()
+            for early in [*self._manager.sfm_conns.values()]:
+                early.conn.close()
+            threading.Thread(target=self._watch, name="admission", daemon=True).start()
+
+    def _watch(self) -> None:
+        while True:
+            time.sleep(self.again)
+            self._look_again()
+
+    def _look_again(self) -> None:
+        try:
+            self.look()
+        except (InputError, OSError) as error:
+            self.logger.warning("the sites' keys stay as they are: %s", error)
+
+    def look(self) -> None:
+        """Read which keys count, and close the connections of others."""
+        if (seen := state_of(self._home)) != self._seen or self._leaving:
+            federation = Federation.load(self._home)
+            keys = accepted_keys(self._home, federation.sites)
+            sites = {key_digest(key): site for site, own in keys.items() for key in own}
+            former = former_keys(self._home).items()
+            gone = {digest: key.site for digest, key in former if key.why == REMOVED}
+            asked = sites_asked(federation) if gone.keys() & self._used.keys() else set()
+            leaving = {digest: site for digest, site in gone.items() if site in asked}
+            self._sites, self._seen, self._leaving = leaving | sites, seen, bool(leaving)
+        for name, (site, digest) in [*self._here.items()]:
+            here, counts = self._manager.sfm_conns.get(name), self._sites.get(digest) == site
+            if here is None or not counts:
+                self._here.pop(name, None)
+            if here is not None and not counts:
+                self.logger.info("%s is let in no more", site)
+                here.conn.close()
+                for token, client in [*self._server.client_manager.get_clients().items()]:
+                    if client.name == site:
+                        self._server.logout_client(token)
+
+    def require_match(self, endpoint: str, name: str, about: str) -> None:
+        """Refuse a connection whose certificate is of another name, or has a key that counts not.
+
+        Raises
+        ------
+        ValueError
+            With the reason, for FLARE's log.
+        """
+        self._names.require_match(endpoint, name, about)
+        if endpoint.partition(".")[0] == FQCN.ROOT_SERVER or "@" in name:  # FLARE's own, or persons
+            return
+        known = about.removeprefix("connection ")
+        shown = self._manager.sfm_conns[known].conn.websocket.get_extra_info("ssl_object")
+        digest = certified_digest(shown.getpeercert(True))
+        self._look_again()
+        if self._sites.get(digest) != name:
+            past = former_keys(self._home).get(digest)
+            why = f"was {past.why} on {past.at}" if past else "is not known here"
+            raise ValueError(f"the key of this kit of {name} {why}")
+        self._here[known] = name, digest
+        if digest not in self._used:
+            still = {each: site for each, site in self._used.items() if each in self._sites}
+            self._used = {**still, digest: name}
+            write_json(self._kit / USED, self._used)
 
 
 class FlareCaller:
@@ -84,8 +193,12 @@ def flare_engine(
     content: Mapping[str, Any],
     cancelled: Callable[[], bool],
     responded: Callable[[str], None],
+    home: Path,
 ) -> RemoteEngine:
-    """Return the engine that asks the sites of a job, as specified in ``job.json``."""
+    """Return the engine that asks the sites of a job, as specified in ``job.json``.
+
+    The folder ``home`` of the federation has the current keys of each site.
+    """
     sites, deadline = content["sites"], content["deadline"]
     # Seconds that the first exchange waits for sites, whose programs start at different times.
     exchanges = RetryingTransport(
@@ -95,6 +208,7 @@ def flare_engine(
         responded,
         grace=min(30.0, deadline),
         recheck=RECHECK,
+        revoked=RevokedSites(home, sites),
     )
     return engine_over(exchanges, sites, **terms_of(content))
 
@@ -166,9 +280,10 @@ def run_job(caller: FlareCaller, folder: Path, abort_signal: Signal, why: Callab
         return asked_for
 
     def connect(content: Mapping[str, Any]) -> RemoteEngine:
-        return flare_engine(
-            caller, content, cancelled, lambda site: note(folder / PROGRESS, heard=site)
-        )
+        def responded(site: str) -> None:
+            note(folder / PROGRESS, heard=site)
+
+        return flare_engine(caller, content, cancelled, responded, folder.parents[1])
 
     with private_files():
         return run_in_folder(connect, folder)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from operator import methodcaller
@@ -30,14 +30,29 @@ from nvflare.fuel.hci.client import api as console
 
 from fedcluster.errors import InputError, SiteError
 from fedcluster.texts import command_line
-from fedcluster_app.coordinator.certificates import AUTHORITY_DAYS
+from fedcluster_app.coordinator.certificates import (
+    AUTHORITY_DAYS,
+    accepted_keys,
+    current,
+    key_digest,
+)
 from fedcluster_app.coordinator.folder import CANCEL, Federation, changing, readme, site_pages
-from fedcluster_app.coordinator.lifecycle import FolderWatch, check_counts, check_valid, notice_of
-from fedcluster_app.coordinator.operators import noted
+from fedcluster_app.coordinator.lifecycle import (
+    FolderWatch,
+    certificates,
+    check_counts,
+    check_member,
+    check_valid,
+    note_keys,
+    notice_of,
+    place_keys,
+    promote,
+)
 from fedcluster_app.coordinator.run_job import lack
-from fedcluster_app.records import load_record
+from fedcluster_app.records import load_record, record_or
 from fedcluster_app.transports.flare._server import blamed
 from fedcluster_app.transports.flare.locks import (
+    USED,
     check_locks,
     harden,
     kind_of,
@@ -53,6 +68,9 @@ from fedcluster_app.trust.owned_files import (
     shorten_log,
     wait_for_port,
 )
+from fedcluster_app.trust.permits import public_text
+
+LOGGER = logging.getLogger(__name__)
 
 SERVER = "coordinator"
 """FLARE's name of the coordinator."""
@@ -162,49 +180,67 @@ def add_kits(federation: Federation, names: Sequence[str]) -> None:
         make_private(home / STATE)
 
 
-def renew_kits(federation: Federation, *, new_authority: bool = False) -> None:
-    """Create new certificates and keys for all kits.
+def renew_kits(
+    folder: Path, sites: Collection[str] | None = None, *, new_authority: bool = False
+) -> None:
+    """Create new certificates and keys for kits; the old ones count until the new ones are used.
 
     They replace those in ``startup`` of each kit, all or none; the rest of a kit stays. A site
-    whose kit is no longer here gets a complete one. If the authority stays, certificates in use
-    remain valid until they expire.
+    whose kit is no longer here gets a complete one.
 
     Parameters
     ----------
-    federation : Federation
-        A federation that has kits.
+    folder : Path
+        The folder of a federation that has kits.
+    sites : collection of str, optional
+        The sites to create them for; by default all whose keys count, and the coordinator.
     new_authority : bool, default=False
-        Whether to create a new authority, which invalidates all old certificates.
+        Whether to create a new authority, which invalidates all old certificates at once.
 
     Raises
     ------
     InputError
-        If FLARE's authority is missing, or FLARE fails to create them.
+        If FLARE's authority is missing, there is no such site, or FLARE fails to create them.
     """
-    folder = federation.folder
     with changing(folder) as federation, TemporaryDirectory(prefix=".flare-", dir=folder) as name:
-        work = Path(name)
-        lead = lead_by_authority(federation)
+        work, lead = Path(name), lead_by_authority(federation)
+        for site in sites or ():
+            check_member(federation, site)
         if not new_authority:
-            _keep_authority(federation.file("flare", STATE), work / MADE / STATE)
+            _keep_authority(federation.file("flare", STATE), work / MADE / STATE, sites)
         kits = _provisioned(work, federation, lead)
         files = _files_of(kits.parent / STATE, f"flare/{STATE}")
-        for part, place in {server_name(federation): "flare/server", lead: "flare/lead"}.items():
-            files |= _files_of(kits / part / "startup", f"{place}/startup")
-        for site in federation.sites:
+        if sites is None:
+            sites = [site for site, own in accepted_keys(folder, federation.sites).items() if own]
+            for part, place in {server_name(federation): "server", lead: "lead"}.items():
+                files |= _files_of(kits / part / "startup", f"flare/{place}/startup")
+        for site in sites:
             harden(kits / site, "../site.toml")
             place = f"sites/{site}/flare"
             part = "startup" if federation.file(place).is_dir() else "."
             files |= _files_of(kits / site / part, f"{place}/{part}")
-        commit(folder, files)
-        noted(folder, "certificate renewed", new_authority=new_authority)
+        keys = {site: _key_of(kits / site) for site in sites}
+        placed, gone = place_keys(federation, keys, at_once=new_authority)
+        commit(folder, files | placed, gone)
+        for site in sites:
+            note_keys(federation, "key rotated", site)
 
 
-def _keep_authority(state: Path, into: Path) -> None:
-    """Copy FLARE's state without anything that its authority has signed."""
+def _key_of(kit: Path) -> bytes:
+    """Return the public key of a site's kit, as in ``keys``."""
+    [own, *_] = certificates(kit / "startup" / "client.crt")
+    return public_text(own.public_key()).encode()  # type: ignore[arg-type]
+
+
+def _keep_authority(state: Path, into: Path, renewed: Collection[str] | None) -> None:
+    """Copy FLARE's state without what its authority has signed for these parts, or for any."""
     known = json.loads((state / "cert.json").read_text("utf-8"))
     into.mkdir(parents=True)
-    kept = {name: known[name] for name in AUTHORITY}
+    kept = {
+        name: known[name]
+        for name in known
+        if name in AUTHORITY or (renewed is not None and name not in renewed)
+    }
     (into / "cert.json").write_text(json.dumps(kept), encoding="utf-8")
 
 
@@ -243,7 +279,9 @@ def _check_new(federation: Federation) -> None:
 
 
 def _check_none(federation: Federation, names: Sequence[str]) -> None:
-    """Raise an error for sites that have a kit."""
+    """Raise an error for sites that have a kit, or a name of FLARE's own."""
+    if taken := {"server", SERVER, LOCAL}.intersection(names):
+        raise InputError(f"FLARE itself has the name {taken.pop()!r}: choose another for the site")
     for kit in (federation.file("sites", name, "flare") for name in names):
         if kit.exists():
             raise InputError(f"{kit} exists: the kits exist already; remove it to make new ones")
@@ -259,11 +297,13 @@ def _provisioned(work: Path, federation: Federation, lead: str) -> Path:
 
 
 def _hand_out(kits: Path, federation: Federation, names: Sequence[str]) -> None:
-    """Move the kits of sites into their folders, and lock them."""
+    """Move the kits of sites into their folders, lock them, and let their keys count."""
     for site in names:
         kit = federation.file("sites", site, "flare")
         shutil.move(kits / site, kit)
         harden(kit, "../site.toml")
+    keys = {current(site): _key_of(federation.file("sites", site, "flare")) for site in names}
+    commit(federation.folder, keys)
 
 
 def _provision(work: Path, file: Path) -> None:
@@ -352,8 +392,9 @@ def serve(federation: Federation) -> Iterator[FlareCarrier]:
     kit = federation.file("flare", "server")
     check_valid(federation)
     check_locks(kit)
+    here = "127.0.0.1" if server_name(federation) == LOCAL else "0.0.0.0"
+    _check_described(federation, here)
     with private_files(), running(federation.folder):
-        here = "127.0.0.1" if server_name(federation) == LOCAL else "0.0.0.0"
         wait_for_port(here, federation.port)
         log = federation.file("logs", "flare-server.log")
         env = environment() | {"MALLOC_ARENA_MAX": "4"}  # as FLARE's script does
@@ -362,8 +403,40 @@ def serve(federation: Federation) -> Iterator[FlareCarrier]:
             closing(FlareCarrier(federation, server)) as carrier,
         ):
             server.wait_for_start(carrier.is_started)
-            with FolderWatch(federation).kept():
+            with KitWatch(federation).kept():
                 yield carrier
+
+
+class KitWatch(FolderWatch):
+    """Watch of a federation's folder that notices which sites use their new kits."""
+
+    def register(self, federation: Federation) -> bool:
+        """Let the old kits count no more of sites that use new ones; return whether one waits."""
+        used = record_or(federation.file("flare", "server", USED), dict[str, str], {})
+        keys = accepted_keys(federation.folder, federation.sites)
+        new = {site: key_digest(key) for site, own in keys.items() for key in own[1:]}
+        if here := [site for site, digest in new.items() if digest in used]:
+            promote(federation.folder, here)
+            LOGGER.info("sites with a new key: %s", ", ".join(here))
+        return bool(new)
+
+
+def _check_described(federation: Federation, here: str) -> None:
+    """Raise an error for what ``federation.toml`` says and FLARE's server would not do."""
+    toml = federation.file("federation.toml")
+    if federation.bind not in {None, here}:
+        raise InputError(
+            f"bind = {federation.bind!r} of {toml}: FLARE listens at {here} only; remove it, and "
+            "let a firewall close the port elsewhere"
+        )
+    startup = federation.file("flare", "lead", "startup", "fed_admin.json")
+    about = load_record(startup, dict[str, Any]).get("admin", {})
+    if [about.get("host"), about.get("port")] != [federation.host, federation.port]:
+        how = command_line("federation", "certificate", federation.folder)
+        raise InputError(
+            f"the kits of FLARE are for {about.get('host')}:{about.get('port')}, and {toml} says "
+            f"{federation.address}: {how} makes others, which each site needs"
+        )
 
 
 def _command(kit: Path) -> list[str]:

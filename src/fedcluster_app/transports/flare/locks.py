@@ -31,6 +31,12 @@ EXECUTOR = "fedcluster_app.transports.flare._site.SiteExecutor"
 CONTROLLER = "fedcluster_app.transports.flare._server.RunController"
 """The only class that a job may name at the server."""
 
+ADMISSION = "fedcluster_app.transports.flare._server.Admission"
+"""The component of FLARE's server that refuses kits whose keys do not count."""
+
+USED = "used.json"
+"""File in the server's kit with the digests of the keys with which sites have connected."""
+
 CLASSES = {"site": EXECUTOR, "server": CONTROLLER}
 STARTUP = {"site": "fed_client.json", "server": "fed_server.json", "admin": "fed_admin.json"}
 """The file in ``startup/`` that shows the kind of kit."""
@@ -165,7 +171,7 @@ def _locked(resources: Mapping[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _locked_server(locked: Mapping[str, Any], kit: Path) -> dict[str, Any]:
-    """Return a server's resources: storage in the kit, one run at a time."""
+    """Return a server's resources: storage in the kit, one run at a time, keys that are checked."""
     store = kit.resolve() / "storage"
     servers = [{**each, "heart_beat_timeout": MOST_SILENT} for each in locked.get("servers", [{}])]
     arguments: dict[str, dict[str, Any]] = {
@@ -176,6 +182,8 @@ def _locked_server(locked: Mapping[str, Any], kit: Path) -> dict[str, Any]:
         {**each, "args": {**each.get("args", {}), **arguments.get(str(each.get("id")), {})}}
         for each in locked["components"]
     ]
+    components = [each for each in components if each.get("path") != ADMISSION]
+    components.append({"id": "admission", "path": ADMISSION, "args": {}})
     snapshots = json.loads(json.dumps(locked.get("snapshot_persistor", {})))
     with suppress(LookupError, TypeError):  # the check reports a missing entry
         snapshots["args"]["storage"]["args"]["root_dir"] = str(store / "snapshots")
@@ -234,10 +242,10 @@ def _lacking_resources(kit: Path, kind: str) -> Iterator[str]:
         if ".logging." in str(each.get("path") or each.get("name") or each.get("class_path")):
             yield f"{path}: component {each.get('id')!r} sends or receives logs: remove it"
     if kind == "server":
-        yield from _lacking_storage(resources, path)
+        yield from _lacking_server(kit, resources, path)
 
 
-def _lacking_storage(resources: Mapping[str, Any], path: str) -> Iterator[str]:
+def _lacking_server(kit: Path, resources: Mapping[str, Any], path: str) -> Iterator[str]:
     shared = (Path(tempfile.gettempdir()), Path("/tmp"))
     jobs = [
         each.get("args", {}).get("uri_root", "/tmp")
@@ -250,6 +258,12 @@ def _lacking_storage(resources: Mapping[str, Any], path: str) -> Iterator[str]:
         # A whole kit below a temporary folder is a trial, whose own modes keep others out.
         if any(place.is_relative_to(each / "nvflare") or place == each for each in shared):
             yield f"{path}: {place} is in a folder that all users share: store in the kit"
+    if ADMISSION not in [each.get("path") for each in resources.get("components", [])]:
+        yield f"{path}: there must be a component {ADMISSION}"
+    startup = f"startup/{STARTUP['server']}"
+    served = _read(kit / startup).get("servers", [{}])
+    if any(each.get("service", {}).get("scheme") != "http" for each in served):
+        yield f"{startup}: the scheme must be http, or no key of a kit is checked"
     silent = [each.get("heart_beat_timeout", 600) for each in resources.get("servers", [])]
     if not silent or max(silent) > MOST_SILENT:
         yield f"{path}: heart_beat_timeout must be at most {MOST_SILENT} s"

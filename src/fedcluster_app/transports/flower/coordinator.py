@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.cli.build import build_fab_from_files
 from flwr.common.serde import fab_to_proto, user_config_to_proto
 from flwr.proto.control_pb2 import (
@@ -32,14 +32,21 @@ from flwr.proto.control_pb2 import (
 )
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
-from flwr.supercore.primitives.asymmetric import bytes_to_public_key, public_key_to_bytes
+from flwr.supercore.primitives.asymmetric import bytes_to_public_key
 
 from fedcluster.core.files import write_json
 from fedcluster.errors import InputError, SiteError
 from fedcluster.texts import command_line
-from fedcluster_app.coordinator.certificates import REMOVED, accepted_keys, former_keys, key_digest
+from fedcluster_app.coordinator.certificates import (
+    REMOVED,
+    PublicKey,
+    accepted_keys,
+    former_keys,
+    key_digest,
+)
 from fedcluster_app.coordinator.folder import Federation
 from fedcluster_app.coordinator.lifecycle import FolderWatch, check_valid, promote
+from fedcluster_app.coordinator.runs import sites_asked
 from fedcluster_app.records import load_record, record_or
 from fedcluster_app.tables.plugins import LOADED
 from fedcluster_app.transports.flower import _programs as programs
@@ -107,9 +114,9 @@ def _registered(
     nodes: dict[str, list[int]] = {site: [] for site in keys}
     for site, own in keys.items():
         for key in own:
-            node = here.get(public_key_to_bytes(key))
+            node = here.get(_pem(key))
             nodes[site].append(node.node_id if node else _register(control, site, key))
-    kept = {public_key_to_bytes(key) for own in keys.values() for key in own}
+    kept = {_pem(key) for own in keys.values() for key in own}
     waits = _unregister(federation, control, {k: n.node_id for k, n in here.items()}, kept)
     online = {node.node_id for node in here.values() if node.status == "online"}
     used = [site for site, own in nodes.items() if online.intersection(own[1:])]
@@ -119,9 +126,14 @@ def _registered(
     return nodes, waits or any(any(own[1:]) for own in nodes.values())
 
 
-def _register(control: ControlHttpClient, site: str, key: ec.EllipticCurvePublicKey) -> int:
+def _pem(key: PublicKey) -> bytes:
+    """Return a key as Flower stores it."""
+    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def _register(control: ControlHttpClient, site: str, key: PublicKey) -> int:
     """Register a site's key and return its node, 0 if Flower does not accept it."""
-    request = RegisterNodeRequest(public_key=public_key_to_bytes(key), name=site)
+    request = RegisterNodeRequest(public_key=_pem(key), name=site)
     try:
         return int(control.RegisterNode(request).node_id)
     except httpx.HTTPStatusError as error:
@@ -140,25 +152,12 @@ def _unregister(
     former = former_keys(federation.folder)
     known = {key: former.get(key_digest(bytes_to_public_key(key))) for key in surplus}
     removed = {key: past.site for key, past in known.items() if past and past.why == REMOVED}
-    asked = _asked_now(federation, control) if removed else set()
+    asked = sites_asked(federation) if removed else set()
     busy = {key for key, site in removed.items() if site in asked}
     for key in surplus.keys() - busy:
         with suppress(httpx.HTTPStatusError):  # it was already removed
             control.UnregisterNode(UnregisterNodeRequest(node_id=surplus[key]))
     return bool(busy)
-
-
-def _asked_now(federation: Federation, control: ControlHttpClient) -> set[str]:
-    """Return the sites of active runs."""
-    # Number of runs that are searched for an active one.
-    latest = control.ListRuns(ListRunsRequest(limit=100)).run_dict.values()
-    running = {run.run_id for run in latest if run.status.status != "finished"}
-    asked: set[str] = set()
-    for file in federation.file("runs").glob("*/flower-run"):
-        if record_or(file, int, 0) in running:
-            job = record_or(file.with_name("job.json"), dict[str, Any], {})
-            asked.update(job.get("sites", ()))
-    return asked
 
 
 def key_status(federation: Federation) -> dict[str, str]:
