@@ -182,14 +182,16 @@ ADMIN = f"_admin_{UUID(int=1, version=4)}"
 
 
 class Door:
-    """FLARE's server, as the component that lets sites in knows it."""
+    """FLARE's server, as the component that lets sites in knows it; kits may be there before."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *early: tuple[Path, str]) -> None:
         self.kit, self.clients = folder / "flare" / "server", dict[str, Any]()
         self.sfm_conns, self.closed = dict[str, Any](), set[str]()
         self.cell = self.core_cell = self.communicator = self.conn_manager = self
         self.server = self.client_manager = self
         self.identity_resolver: Any = CellIdentityResolver("server", {"server": "localhost"})
+        for kit, name in early:
+            self.connect(kit, name)
         self.component = server.Admission()
         context: Any = SimpleNamespace(get_engine=lambda: self)
         self.component.handle_event(EventType.SYSTEM_BOOTSTRAP, context)
@@ -210,7 +212,9 @@ class Door:
         shown = SimpleNamespace(getpeercert=lambda _: certificate.public_bytes(Encoding.DER))
         socket = SimpleNamespace(get_extra_info={"ssl_object": shown}.get)
         conn = SimpleNamespace(websocket=socket, close=lambda: self.closed.add(number))
-        self.sfm_conns[number] = SimpleNamespace(conn=conn)
+        conn.get_conn_properties = lambda: {"peer_cn": name or endpoint}
+        known = SimpleNamespace(endpoint=SimpleNamespace(name=endpoint))
+        self.sfm_conns[number] = SimpleNamespace(conn=conn, sfm_endpoint=known)
         try:
             self.identity_resolver.require_match(endpoint, name or endpoint, f"connection {number}")
         except ValueError as error:
@@ -233,6 +237,7 @@ def test_a_revoked_kit_is_cut_off_and_kept_out_until_the_site_has_another(trial,
     assert (status, f"Hand {kit} to north" in said) == (0, True), said
     assert "was revoked on 20" in door.connect(stolen, "north")
     assert "was revoked on 20" in door.connect(stolen, ADMIN, "north")
+    assert Door(trial, (stolen, "north"), (kit, "north")).closed == {"CN0"}
     assert door.connect(kit, "north") == ""
     door.component.look()
     assert len(door.clients) == 1

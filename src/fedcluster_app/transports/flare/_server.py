@@ -19,6 +19,7 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
+from nvflare.fuel.f3.drivers.driver_params import DriverParams
 
 from fedcluster.core.files import write_json
 from fedcluster.errors import InputError, SiteError
@@ -79,7 +80,7 @@ class Admission(FLComponent):
         self._used: dict[str, str] = {}
 
     def handle_event(self, event_type: str, fl_ctx: FLContext) -> None:
-        """Begin when FLARE's server does; who has connected before must do so again."""
+        """Begin when FLARE's server does, with those who have connected meanwhile."""
         if event_type == EventType.SYSTEM_BOOTSTRAP:
             engine = fl_ctx.get_engine()
             self._server, self._kit = engine.server, Path(engine.get_workspace().get_root_dir())
@@ -88,8 +89,15 @@ class Admission(FLComponent):
             self._manager = self._server.cell.core_cell.communicator.conn_manager
             self._names, self._manager.identity_resolver = self._manager.identity_resolver, self
             self._look_again()
-            for early in [*self._manager.sfm_conns.values()]:
-                early.conn.close()
+            for name, early in [*self._manager.sfm_conns.items()]:
+                if early.sfm_endpoint is not None:
+                    own = str(early.conn.get_conn_properties().get(DriverParams.PEER_CN.value))
+                    try:
+                        self.require_match(
+                            early.sfm_endpoint.endpoint.name, own, f"connection {name}"
+                        )
+                    except ValueError:
+                        early.conn.close()
             threading.Thread(target=self._watch, name="admission", daemon=True).start()
 
     def _watch(self) -> None:

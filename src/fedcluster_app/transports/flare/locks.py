@@ -161,8 +161,11 @@ def _locked(resources: Mapping[str, Any], kind: str) -> dict[str, Any]:
     """Return the resources of a kit with locks: no logs sent or received, and one class."""
     dropped = {"site": "site_log_streamer", "server": "log_receiver"}[kind]
     components = [each for each in resources.get("components", []) if each.get("id") != dropped]
+    # Seconds that a site waits for the answer of a server that may have ended; by default 30.
+    waits = {"client": {**resources.get("client", {}), "maint_msg_timeout": 10.0}}
     return {
         **resources,
+        **(waits if kind == "site" else {}),
         "class_list_enforcement_mode": "enforce",
         "class_allow_list": [CLASSES[kind]],
         "allow_log_streaming": False,
