@@ -217,9 +217,13 @@ class RunningFederation:
         self.asked = self.command("federation", "run", self.folder, *arguments, name="run")
         return self.asked
 
+    def begun(self) -> set[Path]:
+        """The folders of the runs since the last command."""
+        return self._runs() - self.earlier
+
     def communication_rounds(self) -> list[Path]:
         """The recorded exchanges of the run that was begun last."""
-        new = sorted(self._runs() - self.earlier)
+        new = sorted(self.begun())
         return sorted((new[-1] / "communication_rounds").glob("exchange-*")) if new else []
 
     def _runs(self) -> set[Path]:

@@ -115,8 +115,8 @@ def resumed(running: RunningFederation, out: Path) -> str:
     """
     said = running.asked.said() if running.asked.wait() else ""
     if running.asked.process.returncode == -signal.SIGKILL:
-        known = runs(Federation.load(running.folder))
-        how = f"run {running.folder} resume {known[-1].name}" if known else "start"
+        new = sorted(path.name for path in running.begun())  # none where it was killed too early
+        how = f"run {running.folder} resume {new[-1]}" if new else "start"
         said = f"fedcluster federation {how}"
     for _ in range(3):
         if not said:
