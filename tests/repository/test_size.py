@@ -29,9 +29,9 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_680,
-    "lines of the application": 21_172,
+    "lines of the application": 21_284,
     "modules": 226,
-    "functions": 4_404,
+    "functions": 4_414,
     "modules that a fit loads": 72,
     "constants": 247,
     "commands": 43,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_967,
     "pages": 28,
-    "lines of tests": 64_293,
+    "lines of tests": 64_380,
     "lines of tests of refusals and pairs": 2_679,
 }
 

@@ -189,18 +189,17 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
     >>> told(1000)[0][29:103]
     'a cluster has 20 groups of 5 rows in all: expect about 1.5 % more inertia '
     >>> told(6000), told(6000, 0)
-    ([], ['north answered for no row: none is in a group; see fedcluster site doctor there'])
+    ([], ['north answered for no row: see fedcluster site doctor there'])
     >>> told(*[100] * 60)[0][29:119]
     'a cluster has 120 groups of 5 rows in all, fewer than 10 at 60 of 60 sites: expect up to a'
     >>> told(6000, *[25] * 100)[0][72:133]
     'fewer than 10 at 100 of 101 sites: expect up to about 35 % mo'
     """
-    sizes = _group_sizes(sites)
+    silent = [site.name for site in sites if site.n_rows == 0 and site.limits]
+    advice = "answered for no row: see fedcluster site doctor there"
+    said, sizes = [f"{some_of(silent)} {advice}"] if silent else [], _group_sizes(sites)
     if not sizes:
-        return []
-    silent = [site.name for site in sites if site.n_rows == 0]
-    advice = "answered for no row: none is in a group; see fedcluster site doctor there"
-    said = [f"{some_of(silent)} {advice}"] if silent else []
+        return said
     p, rows = max(sizes.values()), rows_of(sites)
     each, of_all = [n / (k * p) for n in rows if n > 0], sum(rows) / (k * p)
     small = [ratio for ratio in each if ratio < FEW_AT_A_SITE]

@@ -193,14 +193,23 @@ def _warnings(status: dict[str, Any]) -> list[str]:
 
 @app.command(epilog="Example: fedcluster federation doctor trial")
 def doctor(folder: Folder, as_json: cli.AsJson = False) -> None:
-    """Examine a coordinator: its folder, certificate, keys, log, port, runs, disk and versions.
+    """Examine a coordinator: each file that its start reads, its sites, port, runs and disk.
 
     The exit status is 1 if something is wrong.
     """
     needs("cryptography", "flower")
     from fedcluster_app.coordinator.doctor import examined
 
-    diagnosed(lambda: examined(folder, TRANSPORTS), as_json=as_json)
+    diagnosed(lambda: examined(folder, TRANSPORTS, _check_transport), as_json=as_json)
+
+
+def _check_transport(federation: Federation) -> None:
+    _loaded(federation.folder)
+    if federation.has_flare:
+        from fedcluster_app.transports.flare.coordinator import check_state
+    else:
+        from fedcluster_app.transports.flower.coordinator import check_state
+    check_state(federation)
 
 
 @app.command(epilog="Example: fedcluster federation cancel trial 20260102-030405-ab12")

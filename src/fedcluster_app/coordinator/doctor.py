@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from datetime import UTC, datetime
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
 from fedcluster.errors import InputError
 from fedcluster.texts import command_line, counted, some_of
 from fedcluster_app.coordinator.certificates import accepted_keys
-from fedcluster_app.coordinator.folder import Federation
+from fedcluster_app.coordinator.door import DoorServer, raise_descriptors
+from fedcluster_app.coordinator.folder import FIRST_ROWS, Federation, first_rows
 from fedcluster_app.coordinator.lifecycle import (
     FLARE_AUTHORITY,
     certificate_end,
+    check_valid,
     expiry_notice,
     own_certificates,
 )
-from fedcluster_app.coordinator.operators import operators, operators_log
+from fedcluster_app.coordinator.operators import TOKEN, operator_of, operators, operators_log
 from fedcluster_app.coordinator.runs import State, runs
 from fedcluster_app.coordinator.service_client import Coordinator
 from fedcluster_app.trust.audit_log import verify
@@ -34,10 +38,14 @@ from fedcluster_app.trust.findings import (
     versions,
 )
 from fedcluster_app.trust.identity import Address
-from fedcluster_app.trust.owned_files import is_running
+from fedcluster_app.trust.owned_files import has_run, is_running
 
 
-def examined(folder: Path, transports: Sequence[str] = ()) -> Iterator[Finding]:
+def examined(
+    folder: Path,
+    transports: Sequence[str] = (),
+    check_transport: Callable[[Federation], object] = bool,
+) -> Iterator[Finding]:
     """Yield the findings about a coordinator, in the order in which it needs what is examined.
 
     Parameters
@@ -46,6 +54,8 @@ def examined(folder: Path, transports: Sequence[str] = ()) -> Iterator[Finding]:
         The folder of the federation.
     transports : sequence of str
         Packages of transports, whose versions are told if they are installed.
+    check_transport : callable taking a Federation
+        Raises an error if the transport would refuse to start.
     """
     yield versions([*PACKAGES, *transports])
     try:
@@ -56,45 +66,92 @@ def examined(folder: Path, transports: Sequence[str] = ()) -> Iterator[Finding]:
     n = counted(len(federation.sites), "site")
     yield Finding("folder", GOOD, f"{n}, at {federation.address}")
     parts = {"certificate": _certificate, "keys": _keys, "operators": _operators, "log": _log}
-    for what, examine in {**parts, "runs": _runs}.items():
+    parts |= {"rows": _rows, "runs": _runs, "transport": partial(_transport, check_transport)}
+    for what, examine in parts.items():
         yield looked_at(what, partial(examine, federation))
     yield _program(federation)
+    yield looked_at("descriptors", _descriptors)
     if (coordinator := Coordinator.at(federation.folder)).answers():
         yield looked_at("sites", partial(_sites, coordinator))
     yield modes(federation.folder)
     yield disk(federation.folder)
+    yield _growth(federation)
 
 
 def _certificate(federation: Federation) -> tuple[str, str]:
     if federation.insecure:
         return DOUBTFUL, "none: nothing is encrypted"
-    end = min(map(certificate_end, own_certificates(federation)))
+    check_valid(federation)
     if notice := expiry_notice(federation):
-        return WRONG if end < datetime.now(UTC) else DOUBTFUL, notice
+        return DOUBTFUL, notice
+    end = min(map(certificate_end, own_certificates(federation)))
     return GOOD, f"valid until {end:%Y-%m-%d}"
 
 
 def _keys(federation: Federation) -> tuple[str, str]:
     """Return whether each site has a key by which it is let in."""
+    keys = accepted_keys(federation.folder, federation.sites)
     if federation.insecure or federation.has_flare:
         return GOOD, "sites have kits of FLARE" if federation.has_flare else "sites need none"
-    keys = accepted_keys(federation.folder, federation.sites)
     if without := [site for site, own in keys.items() if not own]:
         return DOUBTFUL, f"{', '.join(without)}: not let in before rotate-key, or remove-site"
     return GOOD, "each site has one"
 
 
 def _operators(federation: Federation) -> tuple[str, str]:
-    n = len(operators(federation.folder))
-    return (GOOD, counted(n, "operator")) if n else (DOUBTFUL, "none: nobody can start runs")
+    if not (n := len(operators(federation.folder))):
+        return DOUBTFUL, "none: nobody can start runs"
+    path = federation.file(TOKEN)
+    own = path.read_text("utf-8", errors="replace").strip() if path.exists() else ""
+    if path.exists() and operator_of(federation.folder, own) is None:
+        how = command_line("federation", "operator", federation.folder, "NAME")
+        return DOUBTFUL, f"{path} is no operator's token: put back a copy, or {how} makes another"
+    return GOOD, counted(n, "operator")
 
 
 def _log(federation: Federation) -> tuple[str, str]:
     log = operators_log(federation.folder)
-    if not log.path.exists():
-        return GOOD, "not begun"
+    if not (log.path.exists() or log.path.with_suffix(".head").exists()):
+        lost = has_run(federation.folder)
+        return (DOUBTFUL, f"{log.path} is gone: put back a copy") if lost else (GOOD, "not begun")
     end, _ = verify(log.path)
     return GOOD, f"{end.line:,} lines are in order; the last has the hash {end.hash[:16]}"
+
+
+def _rows(federation: Federation) -> tuple[str, str]:
+    """Return which sites have told of no row when they were asked first."""
+    told = first_rows(federation.file(FIRST_ROWS))
+    if without := [site for site in federation.sites if told.get(site) == 0]:
+        return DOUBTFUL, f"{some_of(without)} told of no row: see fedcluster site doctor there"
+    return GOOD, f"told by {counted(len(told), 'site')}" if told else "not told yet"
+
+
+def _transport(check: Callable[[Federation], object], federation: Federation) -> tuple[str, str]:
+    """Return whether the files of the transport are in order; those in use are."""
+    if not is_running(federation.folder):
+        check(federation)
+    return GOOD, f"{'FLARE' if federation.has_flare else 'Flower'}'s files are in order"
+
+
+def _descriptors() -> tuple[str, str]:
+    """Return whether as many connections are allowed here as a coordinator accepts."""
+    allowed, most = raise_descriptors(), DoorServer.most + DoorServer.kept
+    said = f"{allowed:,} files and connections are allowed here"
+    advice = f"{said}, of {most:,}: raise LimitNOFILE of its unit, or ulimit -Hn"
+    return (GOOD, said) if allowed >= most else (DOUBTFUL, advice)
+
+
+def _growth(federation: Federation) -> Finding:
+    """Return how large the folder is, of which records of runs can be removed."""
+    sizes = Counter[str]()
+    for path in federation.folder.rglob("*"):
+        with suppress(OSError):  # it has just been removed
+            sizes[path.relative_to(federation.folder).parts[0]] += path.lstat().st_size
+    said = ", ".join(f"{n / 1e6:,.1f} MB in {name}" for name, n in sizes.most_common(3))
+    if sizes.total() < shutil.disk_usage(federation.folder).free:
+        return Finding("growth", GOOD, said)
+    how = command_line("federation", "prune", federation.folder)
+    return Finding("growth", DOUBTFUL, f"{said}, more than is free: {how} removes records of runs")
 
 
 def _program(federation: Federation) -> Finding:

@@ -23,6 +23,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from fedcluster.core.files import atomic_write
 from fedcluster.errors import InputError, SiteError, listed
 from fedcluster.texts import command_line
+from fedcluster_app.coordinator.certificates import AUTHORITY as OWN_AUTHORITY
 from fedcluster_app.coordinator.certificates import (
     DAYS,
     FORMER,
@@ -33,6 +34,7 @@ from fedcluster_app.coordinator.certificates import (
     PublicKey,
     accepted_keys,
     chain_pem,
+    common_name,
     current,
     file_state,
     former_keys,
@@ -45,16 +47,18 @@ from fedcluster_app.coordinator.certificates import (
     with_former,
 )
 from fedcluster_app.coordinator.folder import (
+    FIRST_ROWS,
     Federation,
     changing,
     check_sites,
     described,
+    first_rows,
     readme,
     site_pages,
     write_new,
 )
-from fedcluster_app.coordinator.operators import noted
-from fedcluster_app.trust.owned_files import DECIDED, check_private, commit
+from fedcluster_app.coordinator.operators import noted, operators, operators_log
+from fedcluster_app.trust.owned_files import DECIDED, check_private, commit, private_files
 from fedcluster_app.trust.permits import load_key, public_text
 
 LOGGER = logging.getLogger(__name__)
@@ -592,21 +596,25 @@ def _private_key(path: Path) -> PrivateKeyTypes:
 
 
 def _check_own(
-    federation: Federation, path: Path, certificate: x509.Certificate, key: Path
+    federation: Federation, path: Path, certificate: x509.Certificate, key: Path, advice: str = ""
 ) -> None:
     """Raise an error for a certificate of another key or host, or one that is not valid now."""
-    if certificate.public_key() != _private_key(key).public_key():
-        raise InputError(f"{path} is not for the key in {key}")
+    _check_pair(path, certificate, key)
     names = _names_of(certificate)
     if not {federation.host, f"*.{federation.host.partition('.')[2]}"} & {*names}:
         whom = ", ".join(names) or "nobody"
-        raise InputError(f"{path} is for {whom}, and sites reach {federation.host}")
+        raise InputError(f"{path} is for {whom}, and sites reach {federation.host}{advice}")
     now = datetime.now(UTC)
     if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
         raise InputError(
             f"{path} is valid from {certificate.not_valid_before_utc:%Y-%m-%d} to "
             f"{certificate.not_valid_after_utc:%Y-%m-%d} only"
         )
+
+
+def _check_pair(path: Path, certificate: x509.Certificate, key: Path) -> None:
+    if certificate.public_key() != _private_key(key).public_key():
+        raise InputError(f"{path} is not for the key in {key}")
 
 
 def _names_of(certificate: x509.Certificate) -> list[str]:
@@ -619,7 +627,12 @@ def _names_of(certificate: x509.Certificate) -> list[str]:
     return [*names.get_values_for_type(x509.DNSName), *numbers]
 
 
-def _check_vouched(path: Path, chain: list[x509.Certificate], authority: Path) -> None:
+def _check_vouched(
+    path: Path,
+    chain: list[x509.Certificate],
+    authority: Path,
+    advice: str = "name the authority that signed it",
+) -> None:
     """Raise an error for a certificate that does not lead to an authority in a file."""
     for signed in chain:
         for root in certificates(authority):
@@ -628,7 +641,7 @@ def _check_vouched(path: Path, chain: list[x509.Certificate], authority: Path) -
             except (ValueError, TypeError, InvalidSignature):
                 continue
             return
-    raise InputError(f"{authority} does not vouch for {path}: name the authority that signed it")
+    raise InputError(f"{authority} does not vouch for {path}: {advice}")
 
 
 def certificate_end(path: Path) -> datetime:
@@ -670,16 +683,48 @@ def expiry_notice(federation: Federation) -> str:
     return next(filter(None, notices), "")
 
 
+@private_files()
+def check_start(federation: Federation) -> None:
+    """Raise an error if a start would refuse what is in the folder, over any transport.
+
+    Raises
+    ------
+    InputError
+        With advice.
+    """
+    check_valid(federation)
+    accepted_keys(federation.folder, federation.sites)
+    operators(federation.folder)
+    first_rows(federation.file(FIRST_ROWS))
+    with operators_log(federation.folder).locked():
+        pass
+
+
 def check_valid(federation: Federation) -> None:
-    """Raise an error if the coordinator's certificate is not valid now.
+    """Raise an error if the coordinator's certificate is not valid now, or is not its own.
 
     Raises
     ------
     InputError
         With its date and advice.
     """
-    for path in own_certificates(federation):
-        check_counts(path, command_line("federation", "certificate", federation.folder))
+    how = command_line("federation", "certificate", federation.folder)
+    if federation.insecure:
+        return
+    path, key = federation.file(CERTIFICATE), federation.file(KEY)
+    try:
+        chain = certificates(path)
+        _check_pair(path, chain[0], key)
+    except InputError as error:
+        raise InputError(f"{error}: {how} --new-key makes both anew") from error
+    for own in own_certificates(federation):
+        check_counts(own, how)
+    _check_own(federation, path, chain[0], key, f": {how} makes another")
+    authority = federation.file(AUTHORITY)
+    if authority.exists():
+        _check_vouched(path, chain, authority, f"put back a copy, or {how} --new-authority")
+    elif chain[0].issuer == common_name(OWN_AUTHORITY):
+        raise InputError(f"{authority} is gone, and vouches for {path}: put back a copy")
 
 
 def check_counts(path: Path, how: str) -> None:

@@ -8,7 +8,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -154,19 +154,20 @@ def own_token(folder: Path) -> str:
     Raises
     ------
     InputError
-        If there is no token, or others may read the file.
+        If there is none that can be one, or others may read the file.
     """
     if token := os.environ.get(VARIABLE, "").strip():
         return token
     path = folder / TOKEN
     check_private([path], secret=[path])
-    try:
-        return path.read_text("utf-8").strip()
-    except OSError as error:
-        raise InputError(
-            f"runs need an operator's token: set {VARIABLE}, or write it to {path} (an "
-            f"administrator makes one: {command_line('federation', 'operator', folder, 'NAME')})"
-        ) from error
+    with suppress(OSError):
+        token = path.read_text("utf-8", errors="replace").strip()
+        if re.fullmatch("[!-~]+", token):
+            return token
+    raise InputError(
+        f"runs need an operator's token: set {VARIABLE}, or write it to {path} (an "
+        f"administrator makes one: {command_line('federation', 'operator', folder, 'NAME')})"
+    )
 
 
 def _digest(token: str) -> str:

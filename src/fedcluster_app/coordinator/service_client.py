@@ -146,7 +146,10 @@ class Coordinator:
     @cached_property
     def _client(self) -> httpx.Client:
         scheme = "http" if self.authority is None else "https"
-        trusted = ssl.create_default_context(cafile=self.authority)
+        try:
+            trusted = ssl.create_default_context(cafile=self.authority)
+        except OSError as error:
+            raise InputError(f"{self.authority} holds no certificate: put back a copy") from error
         url = f"{scheme}://{self.address}"
         # Timeout of an answer in seconds.
         client = httpx.Client(base_url=url, verify=trusted, timeout=60.0, trust_env=False)

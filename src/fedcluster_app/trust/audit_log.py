@@ -203,14 +203,11 @@ class AuditLog:
 
     def _resume(self) -> None:
         """Start a log, or its next file if the previous one was renamed in a crash."""
-        parts, head = parts_of(self.path), self.path.with_suffix(".head")
         self._head = Head()
-        if parts:
+        if parts := _check_there(self.path):
             content = parts[-1].read_bytes()
             self._head = _last(_chain(content, Head(), parts[-1]), Head())
             _check_end(self.path, content, self._head)
-        elif head.exists():
-            raise InputError(f"{self.path} is gone, and {head.name} tells of it")
         self._begin()
 
     def _begin(self) -> None:
@@ -250,6 +247,14 @@ class AuditLog:
 def parts_of(path: Path) -> list[Path]:
     """Return the older files of a log, in order."""
     return sorted(path.parent.glob(f"{path.stem}-[0-9][0-9][0-9][0-9]{path.suffix}"))
+
+
+def _check_there(path: Path) -> list[Path]:
+    """Return the older files of a log that is not there; raise an error if it was begun."""
+    parts, head = parts_of(path), path.with_suffix(".head")
+    if not parts and head.exists():
+        raise InputError(f"{path} is gone, and {head.name} tells of it: put back a copy")
+    return parts
 
 
 def read_log(path: Path) -> Iterator[Line]:
@@ -319,13 +324,20 @@ def verify(path: Path, known: str = "") -> tuple[Head, int | None]:
     with ExitStack() as stack:
         with suppress(PermissionError, FileNotFoundError):  # a copy may have no lock
             lock(stack.enter_context(path.with_suffix(".lock").open("rb")), shared=True)
-        for each in (*parts_of(path), path):
+        files = [*parts_of(path), path]
+        if not (path.exists() and path.stat().st_size):
+            files = _check_there(path) or files
+        for each in files:
             content = _content(each)
-            for _, head in _chain(content, end, each, first=not end.line):
+            whole = content[: content.rfind(b"\n") + 1]
+            for _, head in _chain(whole, end, each, first=not end.line):
                 end = head
                 if known and known_line is None and head.hash.startswith(known):
                     known_line = head.line
         _check_end(path, content, end)
+        if whole != content:
+            what = "is half a line, left by a crash; the program sets it aside when it starts"
+            _complain(path, whole.count(b"\n") + 1, what)
     return end, known_line
 
 
@@ -333,8 +345,7 @@ def _chain(
     content: bytes, head: Head, path: Path, *, first: bool = False
 ) -> Iterator[tuple[Line, Head]]:
     """Yield the lines of a file and the head after each; ``first``: the log must begin there."""
-    *lines, torn = content.split(b"\n")
-    for number, raw in enumerate(lines, 1):
+    for number, raw in enumerate(content.split(b"\n")[:-1], 1):
         body, _, end = raw.rpartition(MARK)
         own_hash = sha256(body).hexdigest()
         if end != f'{own_hash}"}}'.encode():
@@ -350,9 +361,6 @@ def _chain(
             _complain(path, number, f"does not follow from the line before: {lost} removed")
         head = after
         yield line, head
-    if torn:
-        what = "is half a line, left by a crash; the site sets it aside when it starts"
-        _complain(path, len(lines) + 1, what)
 
 
 def _last(chain: Iterator[tuple[Line, Head]], head: Head) -> Head:

@@ -6,10 +6,11 @@ import json
 import re
 import shutil
 import socket
+import sqlite3
 import ssl
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
@@ -21,19 +22,29 @@ import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from operated import ScriptedCarrier
 from test_site_worker import question
 from typed import invoke
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import State, Task
+from fedcluster.core.files import write_json
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator.certificates import Authority
+from fedcluster_app.coordinator.doctor import examined
+from fedcluster_app.coordinator.door import DoorServer
+from fedcluster_app.coordinator.folder import FIRST_ROWS, Federation
+from fedcluster_app.coordinator.lifecycle import check_start
+from fedcluster_app.coordinator.operators import TOKEN
+from fedcluster_app.coordinator.service import operated
 from fedcluster_app.coordinator.service_client import Coordinator
 from fedcluster_app.site import doctor
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership
-from fedcluster_app.transports.reloading import ReloadingSite, check_files, check_start
+from fedcluster_app.transports.flower.coordinator import check_state
+from fedcluster_app.transports.reloading import ReloadingSite, check_files
+from fedcluster_app.transports.reloading import check_start as check_site
 from fedcluster_app.trust.owned_files import running
 
 
@@ -283,12 +294,36 @@ def test_what_a_coordinator_lacks_is_named_with_what_to_do(site: Path) -> None:
     assert (status, list(found)) == (1, ["versions", "folder"])
 
 
+def test_what_may_soon_be_wrong_at_a_coordinator_is_doubtful(site: Path, monkeypatch) -> None:
+    folder = site.parents[1]
+    (folder / TOKEN).write_bytes(b"\xff")
+    write_json(folder / FIRST_ROWS, {"north": 0.0})
+    monkeypatch.setattr(DoorServer, "most", 1 << 40)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
+    doubts = examine_federation(folder)[1]
+    assert doubts["operators"][1].startswith(f"{folder / TOKEN} is no operator's token")
+    assert doubts["rows"][1] == "north told of no row: see fedcluster site doctor there"
+    assert doubts["descriptors"][1].endswith("raise LimitNOFILE of its unit, or ulimit -Hn")
+    assert doubts["growth"][1].endswith(f"prune {folder} removes records of runs")
+    lacking = ("operators", "rows", "descriptors", "growth", "disk")
+    assert {doubts[what][0] for what in lacking} == {"doubtful"}
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "gone": Path.unlink,
     "empty": lambda path: path.write_bytes(b""),
     "cut": lambda path: path.write_bytes(path.read_bytes()[: path.stat().st_size // 2]),
     "other": lambda path: path.write_bytes(b"?" + path.read_bytes()[1:]),
 }
+
+
+REFUSED = {name: {*DAMAGES} for name in ("audit.head", "audit.jsonl", "federation.toml")}
+REFUSED |= {f"certificates/{name}": {*DAMAGES} for name in ("ca.crt", "server.crt", "server.key")}
+MAY_BE_GONE = ("former.json", "north.next.pub", "north.pub")
+REFUSED |= {f"keys/{name}": {*DAMAGES} - {"gone"} for name in MAY_BE_GONE}
+REFUSED |= {name: {*DAMAGES} - {"gone"} for name in (FIRST_ROWS, "operators.json")}
+REFUSED["flower/state.db"] = {"cut", "other"}
+"""What a start of a coordinator refuses; the other files are not read, or may be empty."""
 
 
 def refusal_of_a_start(path: Path) -> str:
@@ -323,7 +358,7 @@ def test_the_doctor_finds_what_a_start_refuses(used: Path, tmp_path: Path) -> No
         shutil.rmtree(work, ignore_errors=True)
         harm(shutil.copytree(used, work) / name)
         before = {each: each.read_bytes() for each in work.rglob("*") if each.is_file()}
-        found = list(doctor.examined(work / "site.toml", check_start=check_start))
+        found = list(doctor.examined(work / "site.toml", check_start=check_site))
         assert {each: each.read_bytes() for each in before} == before, (name, damage)
         wrong = {each.what: each.said for each in found if each.state == "wrong"}
         said = refusal_of_a_start(work / "site.toml")
@@ -337,13 +372,66 @@ def test_the_doctor_finds_what_a_start_refuses(used: Path, tmp_path: Path) -> No
     assert refused >= 12
 
 
+def refusal_of_a_coordinator(folder: Path) -> str:
+    """What a start says; nothing if it starts, over a scripted transport, and is reached."""
+    try:
+        federation = Federation.load(folder)
+        check_start(federation)
+        check_state(federation)
+        with operated(ScriptedCarrier(federation)):
+            assert Coordinator.at(folder).answers()
+    except InputError as error:
+        return str(error)
+    return ""
+
+
+@pytest.fixture
+def led(site: Path) -> Path:
+    """The folder of a coordinator that was started, and whose sites' keys have changed."""
+    folder = site.parents[1]
+    for how in (["north"], ["south", "--revoke"]):
+        status, said = invoke("federation", "rotate-key", folder, *how)
+        assert status == 0, said
+    assert not refusal_of_a_coordinator(folder)
+    write_json(folder / FIRST_ROWS, {"north": 40, "south": 0})
+    (folder / "flower").mkdir()
+    with closing(sqlite3.connect(folder / "flower/state.db")) as database:
+        database.execute("CREATE TABLE node (name)")
+        database.executemany("INSERT INTO node VALUES (?)", [["x" * 999]] * 99)
+        database.commit()
+    for path in folder.rglob("*"):
+        path.chmod(path.stat().st_mode & 0o700)
+    return folder
+
+
+@pytest.mark.thorough
+def test_the_doctor_of_a_coordinator_finds_what_its_start_refuses(led: Path, tmp_path) -> None:
+    """Each file of its folder is damaged in four ways; those of sites are theirs."""
+    kept = {str(each.relative_to(led)) for each in led.rglob("*") if each.is_file()}
+    kept = {name for name in kept if not name.startswith("sites/")}
+    assert kept >= {*REFUSED, "keys/north.next.pub"}
+    work, refused = tmp_path / "work", dict[str, set[str]]()
+    for name, (damage, harm) in product(sorted(kept), DAMAGES.items()):
+        shutil.rmtree(work, ignore_errors=True)
+        harm(shutil.copytree(led, work) / name)
+        before = {each: each.read_bytes() for each in work.rglob("*") if each.is_file()}
+        found = list(examined(work, check_transport=check_state))
+        assert {each: each.read_bytes() for each in before} == before, (name, damage)
+        wrong = [each.said for each in found if each.state == "wrong"]
+        said = refusal_of_a_coordinator(work)
+        assert said in (wrong or [""]), (name, damage, said, wrong)
+        if said:
+            refused.setdefault(name, set()).add(damage)
+    assert refused == REFUSED
+
+
 @pytest.mark.usefixtures("short_searches")
 def test_the_doctor_begins_no_log_in_place_of_one_that_was_archived(used: Path) -> None:
     for path in (used / "logs").glob("audit.*"):
         path.unlink()
     before = {each: each.stat().st_mtime_ns for each in used.rglob("*")}
     found = {
-        each.what: each for each in doctor.examined(used / "site.toml", check_start=check_start)
+        each.what: each for each in doctor.examined(used / "site.toml", check_start=check_site)
     }
     assert {each: each.stat().st_mtime_ns for each in used.rglob("*")} == before
     assert found["start"].state == "good"

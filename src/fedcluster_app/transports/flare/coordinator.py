@@ -42,7 +42,7 @@ from fedcluster_app.coordinator.lifecycle import (
     certificates,
     check_counts,
     check_member,
-    check_valid,
+    check_start,
     note_keys,
     notice_of,
     place_keys,
@@ -390,12 +390,10 @@ def serve(federation: Federation) -> Iterator[FlareCarrier]:
         If its kit lacks a lock, a certificate has expired, or it does not start.
     """
     kit = federation.file("flare", "server")
-    check_valid(federation)
-    check_locks(kit)
-    here = "127.0.0.1" if server_name(federation) == LOCAL else "0.0.0.0"
-    _check_described(federation, here)
+    check_start(federation)
+    check_state(federation)
     with private_files(), running(federation.folder):
-        wait_for_port(here, federation.port)
+        wait_for_port(_listens(federation), federation.port)
         log = federation.file("logs", "flare-server.log")
         env = environment() | {"MALLOC_ARENA_MAX": "4"}  # as FLARE's script does
         with (
@@ -421,8 +419,21 @@ class KitWatch(FolderWatch):
         return bool(new)
 
 
-def _check_described(federation: Federation, here: str) -> None:
-    """Raise an error for what ``federation.toml`` says and FLARE's server would not do."""
+def _listens(federation: Federation) -> str:
+    return "127.0.0.1" if server_name(federation) == LOCAL else "0.0.0.0"
+
+
+def check_state(federation: Federation) -> None:
+    """Raise an error if FLARE's server would not start, or not do what ``federation.toml`` says.
+
+    Raises
+    ------
+    InputError
+        With advice.
+    """
+    kit, here = federation.file("flare", "server"), _listens(federation)
+    check_locks(kit)
+    _command(kit)
     toml = federation.file("federation.toml")
     if federation.bind not in {None, here}:
         raise InputError(

@@ -10,12 +10,15 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import shutil
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx
@@ -45,7 +48,7 @@ from fedcluster_app.coordinator.certificates import (
     key_digest,
 )
 from fedcluster_app.coordinator.folder import Federation
-from fedcluster_app.coordinator.lifecycle import FolderWatch, check_valid, promote
+from fedcluster_app.coordinator.lifecycle import FolderWatch, check_start, promote
 from fedcluster_app.coordinator.runs import sites_asked
 from fedcluster_app.records import load_record, record_or
 from fedcluster_app.tables.plugins import LOADED
@@ -64,9 +67,9 @@ from fedcluster_app.trust.owned_files import (
 LOGGER = logging.getLogger(__name__)
 
 
-NODES, STATUSES = "nodes.json", "standing.json"
-"""Files in ``flower``: the nodes of each site, by its key and its new one; and the status of
-keys."""
+NODES, STATUSES, STATE = "nodes.json", "standing.json", "state.db"
+"""Files in ``flower``: the nodes of each site, by its key and its new one; the status of keys; and
+the database of the SuperLink, to which a run adds less than 1 kB once it has ended."""
 
 
 KNOWN = "known"
@@ -202,11 +205,12 @@ def serve(federation: Federation) -> Iterator[FlowerCarrier]:
     InputError
         If it does not start, or its interfaces for administrators are open to others.
     """
-    check_valid(federation)
+    check_start(federation)
     home = federation.file("flower")
     log = home / "superlink.log"
     folder = federation.folder
     with private_files(), running(folder), programs.private_folder(home) as private:
+        check_state(federation)
         wait_for_port(federation.place.listens, federation.port)
         options = superlink_options(federation, private / "secret")
         with programs.superlink(options, log, home) as superlink:
@@ -217,6 +221,29 @@ def serve(federation: Federation) -> Iterator[FlowerCarrier]:
             programs.check_guard(access)
             with Registry(federation, access).kept():
                 yield FlowerCarrier(federation, access, superlink)
+
+
+def check_state(federation: Federation) -> None:
+    """Raise an error if the database of Flower's SuperLink, which does not run, is damaged.
+
+    A copy is opened, so that nothing changes.
+
+    Raises
+    ------
+    InputError
+        With advice.
+    """
+    path = federation.file("flower", STATE)
+    with TemporaryDirectory() as name:
+        for each in path.parent.glob(f"{STATE}*"):
+            shutil.copy(each, name)
+        try:
+            with closing(sqlite3.connect(Path(name, STATE))) as database:
+                [(found,)] = database.execute("PRAGMA quick_check(1)")
+        except (sqlite3.Error, OSError) as error:
+            found = str(error)
+    if found != "ok":
+        raise InputError(f"{path} is damaged ({found}): remove it, and the sites connect anew")
 
 
 def superlink_options(federation: Federation, secret: Path) -> list[str]:
@@ -232,7 +259,7 @@ def superlink_options(federation: Federation, secret: Path) -> list[str]:
     return [
         *trust,
         *("--host", federation.place.listens, "--port", str(federation.port)),
-        *("--database", str(federation.file("flower", "state.db"))),
+        *("--database", str(federation.file("flower", STATE))),
         *("--isolation", "process", SECRET_FILE, str(secret)),
         "--disable-runtime-dependency-installation",
     ]
