@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_680,
+    "lines of the library": 26_553,
     "lines of the application": 21_284,
     "modules": 226,
-    "functions": 4_414,
+    "functions": 4_408,
     "modules that a fit loads": 72,
     "constants": 247,
     "commands": 43,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_967,
     "pages": 28,
-    "lines of tests": 64_380,
+    "lines of tests": 64_381,
     "lines of tests of refusals and pairs": 2_679,
 }
 

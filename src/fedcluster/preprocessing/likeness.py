@@ -23,11 +23,10 @@ from fedcluster.preprocessing.columns import NumericColumn
 from fedcluster.preprocessing.screening import sentinel
 from fedcluster.preprocessing.transform import Principal
 from fedcluster.preprocessing.units import (
-    UNITS_DIFFER,
     Conversion,
     fitting_units,
-    measured,
     odd_columns,
+    unlikeness,
 )
 from fedcluster.texts import setting
 
@@ -45,8 +44,6 @@ class LikenessThresholds:
     alike: float = (
         1.0  # largest difference of mean, in deviations, and of the deviation's logarithm
     )
-    near: tuple[float, ...] = (1.0, 1.0, 0.5, 0.35)
-    """As in `UnitThresholds.tolerances`, of small factors if a heading says what is measured."""
     stuck: float = 0.2  # share of one value from which on it may not have been measured
     rarer: float = 5.0  # how many times as rare the commonest value elsewhere must be
     steps: float = 10.0  # how many times the resolution it must be
@@ -94,7 +91,6 @@ def _of_unit(unit: Conversion) -> Explanation:
 
 
 OTHERWISE = (
-    Explanation("as with another sign", np.negative, -1.0),
     Explanation("as logarithms to base 10", lambda x: 10.0**x, by_hand="10**x"),
     Explanation("as natural logarithms", np.exp, by_hand="exp(x)"),
     Explanation(
@@ -182,7 +178,7 @@ class KnownColumns:
         odd = [name for name, x in rest.items() if self._is_odd(self.names.index(name), x)]
         swapped = dict(self._swapped({name: rest[name] for name in odd}))
         is_other = self.between and self._is_other(kept, {*odd, *lines}, swapped)
-        for name in odd if not is_other else swapped:
+        for name in odd if not is_other else ():
             line = self._of_other(name, rest[name], swapped.get(name), site)
             lines |= {} if line is None else {name: line}
         yield from (lines[name] for name in self.names if name in lines)
@@ -260,7 +256,7 @@ class KnownColumns:
         if not np.isfinite(y).all() or not y.std() > 0 or self.far(j, x):
             return math.inf
         mean, deviation = self._moments(j)
-        return math.hypot((y.mean() - mean) / deviation, math.log(y.std() / deviation))
+        return unlikeness((float(y.mean()), float(y.std())), (mean, deviation))
 
     def _without_signs(self, j: int, x: Floats) -> tuple[Floats, list[tuple[float, int]]]:
         """Return values without those that stand for others, and these with their counts."""
@@ -380,17 +376,12 @@ class KnownColumns:
     def _of_unit(self, j: int, x: Floats, site: str | None) -> str | None:
         """Return the line of a column that another unit explains, or None."""
         name = self.names[j]
-        is_said = bool(measured(name)) or not self.between  # sites without a heading: `units`
-        if name in self.logs or len(x) < self.at.fewest or not is_said:
+        # of sites, the sums say it
+        if self.between or name in self.logs or len(x) < self.at.fewest or not x.std() > 0:
             return None
         before = float(self.distances(j, x).mean())
-        if before < self.at.told:
-            return None
         here, there = (float(x.mean()), float(x.std())), self._moments(j)
-        if not here[1] > 0:
-            return None
-        near = replace(UNITS_DIFFER, tolerances=(self.at.near, *UNITS_DIFFER.tolerances[1:]))
-        units = fitting_units(name, here, there, near if measured(name) else UNITS_DIFFER)
+        units = fitting_units(name, here, there) if before >= self.at.told else []
         found = [
             each
             for each in map(_of_unit, units)

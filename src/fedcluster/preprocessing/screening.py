@@ -50,12 +50,11 @@ class ScreenThresholds:
     sentinel_share: float = 0.005  # share of rows from which on a typical placeholder is frequent
     plain_share: float = 0.02  # the same, of any other value
     sign_gap: float = 0.25
-    """Distance from the others, in their ranges, of a frequent value of another sign."""
+    """Distance from the others, in their ranges, of a typical placeholder or a low typing error."""
     plain_gap: float = 2.0  # the same, of a value of no special kind
     zero_gap: float = 0.2  # the same, of zero
     next_gap: float = 8.0
     """Distance of zero from the others, in distances between the lowest of them."""
-    low_gap: float = 5.0  # the same, of a value that is too low
     most: float = 0.5  # share from which on a small number says something, as of never called
     repeated: float = 5.0
     """How many times as often as any other value a placeholder among them occurs."""
@@ -348,10 +347,8 @@ def _is_off(odd: np.ndarray, rest: np.ndarray, sample: NumberSample, at: ScreenT
     if low > 0 and odd[0] > 0:
         digits = np.log10(high / low)
         off = np.log10(max(odd[0] / high, low / odd[-1]))
-        if not (digits > 0 and off >= max(at.factor, at.spread * digits)):
-            return False
-        near = np.diff(rest[: at.few_values]).mean()  # amounts may start at any value
-        return bool(odd[0] > high or low > at.low_gap * near)
+        is_apart = odd[0] > high or low - odd[-1] > at.sign_gap * (high - low)
+        return bool(is_apart and digits > 0 and off >= max(at.factor, at.spread * digits))
     if not max(odd[0] - high, low - odd[-1]) > at.far * (high - low):
         return False
     quartiles = sample.quantile(0.75) - sample.quantile(0.25)

@@ -227,7 +227,7 @@ def lost_points(rows: Frame) -> Frame:
 
 BETWEEN: dict[str, tuple[Change, str]] = {
     "exchanged": (CHANGES["exchanged"][1], "column 'height' at c: .*rename.weight=height"),
-    "sign": (CHANGES["sign"][1], "column 'temp' at c: .*factors.temp=-1"),
+    "sign": (CHANGES["sign"][1], "column 'temp' .*with another sign: .*factors.temp=-1"),
     "log10": (CHANGES["log10"][1], "column 'income' at c: .*10..x of it"),
     "points": (lost_points, "column 'visits' at c: .*points for thousands"),
     "codes": (CHANGES["codes"][1], "column 'sex' at c: .*factors.sex=1x.1"),
@@ -237,7 +237,7 @@ BETWEEN: dict[str, tuple[Change, str]] = {
         lambda x: x.assign(temp=x.temp.where(np.arange(len(x)) % 2 == 0, 36.6)),
         "column 'temp' at c: .* of 200 values are 36.6",
     ),
-    "knots": (times("wind", 1.94384), "column 'wind' at c: .*m/s and knots"),
+    "knots": (times("wind", 1.94384), "column 'wind' .* at c, .*m/s and knots"),
     "-1": (set_to("temp", -1), r"column 'temp' at c: -1 .*missing_values=\[-1\]"),
     "999.9": (set_to("temp", 999.9), r"column 'temp' at c: 999.9 .*missing_values=\[999.9\]"),
     "8": (set_to("answer", 8), r"column 'answer' at c: 8 .*missing_values=\[8\]"),

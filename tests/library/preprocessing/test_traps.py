@@ -495,6 +495,7 @@ def test_over_a_network_the_same_is_said_from_sums_alone() -> None:
         clients.append(Client(site, Data(X, columns=own), protection=Groups()))
     report = execute(fit_of(2, prepare=PreprocessingSpec()), LocalEngine(clients))
     tail, unit, spelling = sorted(report.fit_report.warnings, key=len, reverse=True)
-    assert "say --set sites.c.factors.crp=10, or what its own units differ by" in tail
+    assert "crp' has mean " in tail
+    assert tail.endswith("say --set sites.c.factors.crp=10")
     assert unit.endswith("say --set sites.c.factors.sbp=10")
     assert spelling.endswith("seem to be one; say --set codes.sex.f=F")
