@@ -54,8 +54,8 @@ def _with_chief(patch: pytest.MonkeyPatch, kit: Path) -> None:
     """Provision an administrator of the project, too."""
     project, provision = kits.project, kits._provision  # noqa: SLF001
 
-    def project_with_chief(federation, lead):
-        content = project(federation, lead)
+    def project_with_chief(federation):
+        content = project(federation)
         chief = {"name": CHIEF, "type": "admin", "org": "fedcluster", "role": "project_admin"}
         content["participants"].append(chief)
         return content

@@ -944,7 +944,7 @@ def _kits(federation: Federation, public_key: Path | None = None) -> ModuleType:
 
     if public_key is not None:
         raise InputError("FLARE makes the keys of its kits: leave --public-key out")
-    coordinator.lead_by_authority(federation)
+    coordinator.check_authority(federation)
     return coordinator
 
 

@@ -32,9 +32,6 @@ def kit(
     address: Annotated[
         str, option("HOST:PORT", "Address of the server, for a new federation.", show_default=True)
     ] = "127.0.0.1:8443",
-    lead: Annotated[
-        str, option("NAME@HOST", "Name by which FLARE knows who hands in runs.", show_default=True)
-    ] = "lead@example.org",
 ) -> None:
     """Make the startup kits of a federation by nvflare provision, and lock them.
 
@@ -49,7 +46,7 @@ def kit(
         federation = create(folder, sites.split(","), address, insecure=False)
     else:
         federation = Federation.load(folder)
-    make_kits(federation, lead)
+    make_kits(federation)
     say(f"Wrote {folder}: hand sites/NAME to each of {', '.join(federation.sites)}.")
     say(f"Start the coordinator: {command_line('federation', 'start', folder)}")
     say("Start a site: fedcluster flare start flare, in its folder, once its site.toml is right.")

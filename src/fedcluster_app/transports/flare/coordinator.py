@@ -79,11 +79,11 @@ LOCAL = "localhost"
 """The same for local use only: FLARE listens at the address of its name."""
 
 LEAD = "lead@example.org"
-"""FLARE's default name of the person who submits runs."""
+"""FLARE's name of the person who submits runs."""
 
 ORGANISATION = "fedcluster"
 PROVISION = ("-m", "nvflare.cli", "provision", "--force")
-PROJECT, STATE = "project.yml", "state"
+STATE = "state"
 MADE = Path("kits", "fedcluster")
 """Folder in which FLARE creates kits, with its state beside them."""
 
@@ -94,9 +94,9 @@ created."""
 PARTS = "nvflare.lighter.impl"
 
 
-def project(federation: Federation, lead: str) -> dict[str, Any]:
+def project(federation: Federation) -> dict[str, Any]:
     """Return the project file from which FLARE provisions the kits of a federation."""
-    people = [{"name": lead, "type": "admin", "org": ORGANISATION, "role": "lead"}]
+    people = [{"name": LEAD, "type": "admin", "org": ORGANISATION, "role": "lead"}]
     sites = [{"name": name, "type": "client", "org": ORGANISATION} for name in federation.sites]
     server = {
         "name": server_name(federation),
@@ -126,7 +126,7 @@ def server_name(federation: Federation) -> str:
 
 
 @private_files()
-def make_kits(federation: Federation, lead: str = LEAD) -> None:
+def make_kits(federation: Federation) -> None:
     """Write the kits of the coordinator, of each site and of the person who submits runs.
 
     They are written to ``flare/server`` and ``flare/lead`` in the federation's folder and to
@@ -142,12 +142,11 @@ def make_kits(federation: Federation, lead: str = LEAD) -> None:
     _check_new(federation)
     with TemporaryDirectory(prefix=".flare-", dir=federation.folder) as name:
         work, new = Path(name), Path(name, "flare")
-        kits = _provisioned(work, federation, lead)
+        kits = _provisioned(work, federation)
         new.mkdir()
         shutil.move(kits.parent / STATE, new / STATE)
-        shutil.move(work / PROJECT, new / PROJECT)
         shutil.move(kits / server_name(federation), new / "server")
-        shutil.move(kits / lead, new / "lead")
+        shutil.move(kits / LEAD, new / "lead")
         _hand_out(kits, federation, federation.sites)
         make_private(new)
         new.rename(home)
@@ -167,16 +166,16 @@ def add_kits(federation: Federation, names: Sequence[str]) -> None:
     InputError
         If a site has a kit already, FLARE's authority is missing, or FLARE fails to create them.
     """
-    home, lead = federation.file("flare"), lead_by_authority(federation)
+    home = federation.file("flare")
+    check_authority(federation)
     _check_none(federation, names)
     with TemporaryDirectory(prefix=".flare-", dir=federation.folder) as name:
         work = Path(name)
         shutil.copytree(home / STATE, work / MADE / STATE)
-        kits = _provisioned(work, federation, lead)
+        kits = _provisioned(work, federation)
         _hand_out(kits, federation, names)
         for file in sorted((kits.parent / STATE).iterdir()):
             file.replace(home / STATE / file.name)
-        (work / PROJECT).replace(home / PROJECT)
         make_private(home / STATE)
 
 
@@ -203,16 +202,17 @@ def renew_kits(
         If FLARE's authority is missing, there is no such site, or FLARE fails to create them.
     """
     with changing(folder) as federation, TemporaryDirectory(prefix=".flare-", dir=folder) as name:
-        work, lead = Path(name), lead_by_authority(federation)
+        work = Path(name)
+        check_authority(federation)
         for site in sites or ():
             check_member(federation, site)
         if not new_authority:
             _keep_authority(federation.file("flare", STATE), work / MADE / STATE, sites)
-        kits = _provisioned(work, federation, lead)
+        kits = _provisioned(work, federation)
         files = _files_of(kits.parent / STATE, f"flare/{STATE}")
         if sites is None:
             sites = [site for site, own in accepted_keys(folder, federation.sites).items() if own]
-            for part, place in {server_name(federation): "server", lead: "lead"}.items():
+            for part, place in {server_name(federation): "server", LEAD: "lead"}.items():
                 files |= _files_of(kits / part / "startup", f"flare/{place}/startup")
         for site in sites:
             harden(kits / site, "../site.toml")
@@ -250,22 +250,17 @@ def _files_of(folder: Path, place: str) -> dict[str, bytes]:
     return {str(Path(place, path.relative_to(folder))): path.read_bytes() for path in files}
 
 
-def lead_by_authority(federation: Federation) -> str:
-    """Return the name of the person who submits runs, if further kits can be created.
+def check_authority(federation: Federation) -> None:
+    """Raise an error if the key of FLARE's authority is missing, without which there are no kits.
 
     Raises
     ------
     InputError
-        If the key of FLARE's authority is missing, or the project file cannot be read.
+        With where it should be.
     """
-    home = federation.file("flare")
-    if not (home / STATE / "cert.json").is_file():
-        raise InputError(f"the key of FLARE's authority is not in {home / STATE}: put it there")
-    try:
-        people = json.loads((home / PROJECT).read_text("utf-8"))["participants"]
-        return str(next(each["name"] for each in people if each["type"] == "admin"))
-    except (OSError, ValueError, LookupError, TypeError, StopIteration) as error:
-        raise InputError(f"{home / PROJECT} cannot be read: {error!r}") from error
+    home = federation.file("flare", STATE)
+    if not (home / "cert.json").is_file():
+        raise InputError(f"the key of FLARE's authority is not in {home}: put it there")
 
 
 def _check_new(federation: Federation) -> None:
@@ -287,10 +282,10 @@ def _check_none(federation: Federation, names: Sequence[str]) -> None:
             raise InputError(f"{kit} exists: the kits exist already; remove it to make new ones")
 
 
-def _provisioned(work: Path, federation: Federation, lead: str) -> Path:
+def _provisioned(work: Path, federation: Federation) -> Path:
     """Let FLARE create all kits; return the folder that has them, beside its state."""
-    file = work / PROJECT  # JSON is valid YAML
-    file.write_text(json.dumps(project(federation, lead), indent=2), encoding="utf-8")
+    file = work / "project.yml"  # JSON is valid YAML
+    file.write_text(json.dumps(project(federation)), encoding="utf-8")
     _provision(work, file)
     [kits] = (work / MADE).glob("prod_*")
     return kits
