@@ -93,18 +93,20 @@ class Kill:
             else:
                 running.start()
         time.sleep(max(0.0, killed + ORPHAN - time.monotonic()))
-        orphans = self._orphans(running)
-        return f"orphans: {orphans}" if orphans else ""
+        if orphans := self._orphans(running):  # of a run that has just ended: for as long again
+            time.sleep(ORPHAN)
+            orphans = {pid: line for pid, line in self._orphans(running).items() if pid in orphans}
+        return f"orphans: {[*orphans.values()]}" if orphans else ""
 
-    def _orphans(self, running: RunningFederation) -> list[str]:
-        """What runs without a command that has started it."""
-        now, found = set(running.pids()), []  # what is started while this looks is none
+    def _orphans(self, running: RunningFederation) -> dict[int, str]:
+        """What runs without a command that has started it, by process."""
+        now, found = set(running.pids()), dict[int, str]()  # what is started meanwhile is none
         family = {pid for command in running.commands for pid in running.programs(command)}
         for pid in now - family:
             with suppress(OSError):
                 line = Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
                 if line:
-                    found.append(line[-200:])
+                    found[pid] = line[-200:]
         return found
 
 

@@ -29,7 +29,7 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_553,
-    "lines of the application": 21_284,
+    "lines of the application": 21_276,
     "modules": 226,
     "functions": 4_408,
     "modules that a fit loads": 72,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_967,
     "pages": 28,
-    "lines of tests": 64_381,
+    "lines of tests": 64_466,
     "lines of tests of refusals and pairs": 2_679,
 }
 
