@@ -29,9 +29,9 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_553,
-    "lines of the application": 21_276,
+    "lines of the application": 21_291,
     "modules": 226,
-    "functions": 4_408,
+    "functions": 4_409,
     "modules that a fit loads": 72,
     "constants": 247,
     "commands": 43,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_967,
     "pages": 28,
-    "lines of tests": 64_466,
+    "lines of tests": 64_553,
     "lines of tests of refusals and pairs": 2_679,
 }
 

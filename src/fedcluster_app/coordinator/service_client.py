@@ -30,6 +30,7 @@ from fedcluster_app.coordinator.run_job import MODEL_FILES
 from fedcluster_app.coordinator.runs import GOING, OPTIONS, State, check_options, run_folder
 from fedcluster_app.records import load_record, record_or
 from fedcluster_app.tables.outputs import atomic_folder
+from fedcluster_app.trust.findings import unanswered
 from fedcluster_app.trust.owned_files import check_private, private_files
 
 REMOTE = "operator.toml"
@@ -72,6 +73,7 @@ class Coordinator:
     elsewhere: str = ""
     interval = 0.2  # seconds between two checks for an outcome
     farewell = 20.0  # seconds within which a cancelled run informs its sites
+    patience = 60.0  # seconds within which an answer must come
 
     @classmethod
     def at(cls, folder: Path) -> Coordinator:
@@ -130,15 +132,15 @@ class Coordinator:
                 request.extensions["sni_hostname"] = self.federation.host
             answer = self._client.send(request)
         except httpx.TransportError as error:
-            if isinstance(first_cause(error), ssl.SSLError):
+            if isinstance(cause := first_cause(error), ssl.SSLCertVerificationError):
                 raise InputError(
-                    f"the coordinator's certificate is not vouched for by {self.authority}: "
-                    f"{first_cause(error)}"
+                    f"the coordinator's certificate is not vouched for by {self.authority}: {cause}"
                 ) from error
-            raise SiteError(
-                f"no coordinator answers at {self.address}; start it with fedcluster federation "
-                f"start {self.folder}"
-            ) from error
+            start = command_line("federation", "start", self.folder)
+            is_gone = isinstance(cause, ConnectionRefusedError) and self.federation is not None
+            how = f"start it with {start}" if is_gone else "try again, or see its log"
+            said = unanswered(error, f"the coordinator at {self.address}")
+            raise SiteError(f"{said}; {how}") from error
         if answer.status_code >= 400:
             raise InputError(_complaint(answer))
         return answer
@@ -151,8 +153,7 @@ class Coordinator:
         except OSError as error:
             raise InputError(f"{self.authority} holds no certificate: put back a copy") from error
         url = f"{scheme}://{self.address}"
-        # Timeout of an answer in seconds.
-        client = httpx.Client(base_url=url, verify=trusted, timeout=60.0, trust_env=False)
+        client = httpx.Client(base_url=url, verify=trusted, timeout=self.patience, trust_env=False)
         weakref.finalize(self, client.close)
         return client
 
@@ -236,8 +237,7 @@ class Coordinator:
             self._cancel(name, doing)
             raise
         except SiteError as error:
-            gone = f"the coordinator at {self.address} has gone; when that is mended"
-            raise SiteError(f"{gone}: {where}") from error
+            raise SiteError(f"{error}; then: {where}") from error
         if run["state"] != State.DONE:
             here = f"run {shlex.quote(str(self.folder))} resume"
             raise SiteError(
@@ -279,7 +279,7 @@ class Coordinator:
 def _complaint(answer: httpx.Response) -> str:
     with suppress(ValueError, LookupError, TypeError):
         return str(answer.json()["error"])
-    return f"the coordinator answers {answer.status_code}"
+    return f"the coordinator answers {answer.status_code}; see its log"
 
 
 def check_remote(federation: Federation, out: Path) -> None:

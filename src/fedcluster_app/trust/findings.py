@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from fedcluster.errors import InputError, SiteError, reason
+from fedcluster.errors import InputError, SiteError, first_cause, reason
 from fedcluster_app.trust.identity import Address
 
 GOOD, DOUBTFUL, WRONG = "good", "doubtful", "wrong"
@@ -98,6 +98,26 @@ def reached(address: Address, authority: Path | None, host: str = "") -> Finding
     days = int((ends - time.time()) / 86400.0)
     told = f"{place} is reached; its certificate is valid for {days} days"
     return Finding(what, GOOD if days >= 30 else DOUBTFUL, told)
+
+
+def unanswered(error: Exception, whom: str) -> str:
+    """Return in words why a request has no good answer, by the error of its HTTP library.
+
+    Examples
+    --------
+    >>> unanswered(ConnectionRefusedError(111, "Connection refused"), "the coordinator")
+    'the coordinator cannot be reached (Connection refused)'
+    """
+    cause, response = first_cause(error), getattr(error, "response", None)
+    if response is not None:
+        return f"{whom} answers {response.status_code}: {' '.join(response.text.split())[:200]}"
+    if isinstance(cause, TimeoutError):
+        return f"{whom} does not answer in time: it is busy, or a firewall lies between"
+    if isinstance(cause, ssl.SSLError) and not isinstance(cause, ssl.SSLEOFError):
+        return f"{whom} is not trusted ({cause.reason or cause})"
+    if isinstance(cause, OSError) and not isinstance(cause, ConnectionResetError | ssl.SSLError):
+        return f"{whom} cannot be reached ({reason(cause)})"
+    return f"{whom} broke off the connection"
 
 
 def _distrusted(error: ssl.SSLCertVerificationError) -> str:

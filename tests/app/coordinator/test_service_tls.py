@@ -27,6 +27,7 @@ from fedcluster_app.coordinator.folder import ADDRESS, Federation, create
 from fedcluster_app.coordinator.operators import operators_log, own_token, remove_operator
 from fedcluster_app.coordinator.service import operated, served
 from fedcluster_app.coordinator.service_client import Coordinator
+from fedcluster_app.transports.flower._programs import is_healthy
 from fedcluster_app.trust.audit_log import read_log
 
 SITES = ["north", "south"]
@@ -219,13 +220,71 @@ def test_a_coordinator_that_has_gone_is_named(tmp_path: Path) -> None:
         stale = carrier.federation.file(ADDRESS).read_text()
         coordinator = Coordinator.at(folder)
         name = coordinator.begin(fit_of(3), RunOptions(tmp_path / "out"))
-    with pytest.raises(SiteError, match=f"has gone; when that is mended: .* resume {name}"):
+    with pytest.raises(
+        SiteError, match=f"\\(Connection refused\\); start .*; then: .* resume {name}"
+    ):
         coordinator.wait(name, tmp_path / "out", quiet)
     status, said = invoke("federation", "show", folder)
     assert (status, "is not started: run fedcluster federation start" in said) == (2, True)
     (folder / ADDRESS).write_text(stale)  # as after kill -9
     status, said = invoke("federation", "show", folder)
-    assert (status, "no coordinator answers at" in said) == (2, True)
+    assert (status, "cannot be reached (Connection refused); start it with" in said) == (2, True)
+
+
+@contextmanager
+def answering(answer: bytes | None) -> Iterator[str]:
+    """A port where connections are accepted, and ended after an answer, if there is one."""
+    held: list[socket.socket] = []
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                held.append(server.accept()[0])
+                if answer is not None:
+                    held[-1].recv(4096)
+                    held[-1].sendall(answer)
+                    held[-1].close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join(10)
+    for connection in held:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (None, "does not answer in time: it is busy, or a firewall lies between; try again"),
+        (b"", "broke off the connection; try again, or see its log"),
+        (b"HTTP/1.1 400 Bad\r\n\r\n", "is not trusted (WRONG_VERSION_NUMBER); try again"),
+    ],
+)
+def test_why_a_coordinator_does_not_answer_is_told(answer, said, tmp_path, monkeypatch) -> None:
+    """One that is busy is not said to have gone."""
+    monkeypatch.setattr(Coordinator, "patience", 0.3)
+    federation = create(tmp_path / "trial", SITES, "localhost:8443", insecure=False)
+    with answering(answer) as address:
+        federation.file(ADDRESS).write_text(json.dumps({"address": address}))
+        status, printed = invoke("federation", "show", federation.folder)
+        assert (status, f"the coordinator at {address} {said}" in printed) == (2, True), printed
+        if answer == b"":
+            assert not is_healthy(address, federation.authority)  # a site waits for it
+
+
+def test_an_answer_that_is_an_error_is_told(tmp_path: Path) -> None:
+    federation = create(tmp_path / "trial", SITES, "localhost:8443", insecure=False)
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 500, "headers": []})
+        await send({"type": "http.response.body", "body": b"full"})
+
+    with served(federation, app):  # type: ignore[arg-type]
+        status, printed = invoke("federation", "show", federation.folder)
+    assert (status, "the coordinator answers 500; see its log" in printed) == (2, True), printed
 
 
 def test_who_sends_no_request_is_cut_off(tmp_path: Path, monkeypatch) -> None:

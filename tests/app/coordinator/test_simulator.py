@@ -24,7 +24,7 @@ from fedcluster_app.site.membership import SiteAuditor
 from fedcluster_app.site.worker import ReceivedModels
 from fedcluster_app.tables.outputs import check_folder
 from fedcluster_app.trust import site_state
-from fedcluster_app.trust.audit_log import AuditLog
+from fedcluster_app.trust.audit_log import LOG, AuditLog
 from fedcluster_app.trust.site_state import SiteState
 from fedcluster_app.wire import recorder
 from fedcluster_app.wire.policy import Ledger
@@ -106,6 +106,34 @@ def test_so_do_secure_sums(play: Play) -> None:
 def test_a_thousand_more(first: int, play: Play) -> None:
     histories(play, range(first, first + 50), MANY)
     histories(play, range(first, first + 10), FEW, secure=True)
+
+
+def size(folder: Path, *, kept: tuple[str, ...]) -> tuple[int, int]:
+    """The bytes of the files that grow with each run, and of all others."""
+    files = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    grows = sum(n for path, n in files.items() if path.relative_to(folder).parts[0] in kept)
+    return grows, sum(files.values()) - grows
+
+
+@pytest.mark.parametrize("runs", [6, pytest.param(300, marks=pytest.mark.long)])
+def test_folders_grow_by_logs_and_records_alone(runs: int, tmp_path: Path, monkeypatch) -> None:
+    """By less than 25 kB a run at a site, and at the coordinator, which may prune them."""
+    monkeypatch.setattr("fedcluster_app.report.page.report_page", lambda *_: "")
+    with simulated_disk(monkeypatch) as on:
+        on(world := World(tmp_path, ROWS, 0, Faults()))
+        for seed in range(runs):
+            world.run = world.run.with_name(f"run-{seed}")
+            world.run.mkdir(exist_ok=True)
+            world.lives = 0
+            world.fit(JOB | {"seed": seed})
+    folders = [site.folder for site in world.sites.values()]
+    for folder, kept in {
+        **dict.fromkeys(folders, (LOG, "questions")),
+        world.run.parent: (),
+    }.items():
+        logs, others = size(folder, kept=kept or tuple(path.name for path in folder.iterdir()))
+        assert 0 < logs < 25_000 * runs
+        assert others < 200_000
 
 
 # Mistakes that were made once, or nearly: each is found again

@@ -41,6 +41,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from fedcluster.errors import InputError, first_cause
 from fedcluster_app.coordinator.lifecycle import WARNING
 from fedcluster_app.transports.flower import _launcher as launcher
+from fedcluster_app.trust.findings import unanswered
 from fedcluster_app.trust.identity import Address
 from fedcluster_app.trust.owned_files import ManagedProcess, shorten_log
 
@@ -141,7 +142,7 @@ def is_healthy(
         why = first_cause(error)
         if isinstance(why, ssl.SSLCertVerificationError):
             raise InputError(tls_error(why, address, authority)) from error
-        if isinstance(why, ssl.SSLError):
+        if isinstance(why, ssl.SSLError) and not isinstance(why, ssl.SSLEOFError):  # it is busy
             raise InputError(f"the coordinator at {address} does not encrypt: {why}") from error
         if authority is None and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
             raise InputError(
@@ -300,7 +301,7 @@ def tokens(superlink: ManagedProcess, access: Access) -> Iterator[str]:
             try:
                 acquired = runtime.AcquireTask(request)
             except httpx.HTTPError as error:
-                LOGGER.warning("Flower's superlink does not answer: %s", error)
+                LOGGER.warning("%s", unanswered(error, "Flower's superlink"))
             else:
                 if acquired.HasField("task") and acquired.token:
                     pace.works()

@@ -55,6 +55,7 @@ from fedcluster_app.tables.plugins import LOADED
 from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower._launcher import SECRET_FILE
 from fedcluster_app.transports.flower._programs import Access
+from fedcluster_app.trust.findings import unanswered
 from fedcluster_app.trust.owned_files import (
     ManagedProcess,
     end,
@@ -98,7 +99,7 @@ class Registry(FolderWatch):
                 with closing(programs.client(ControlHttpClient, self._access, 3)) as control:
                     nodes, waits = _registered(federation, control)
         except httpx.HTTPError as error:
-            raise SiteError(f"Flower's superlink does not answer: {error}") from error
+            raise SiteError(unanswered(error, "Flower's superlink")) from error
         write_json(federation.file("flower", NODES), nodes)
         write_json(federation.file("flower", STATUSES), key_status(federation))
         return waits
@@ -393,6 +394,8 @@ class FlowerCarrier:
         except httpx.HTTPStatusError as error:
             why = " ".join(error.response.text.split())[:300]
             raise InputError(f"Flower did not take the run: {why}") from error
+        except httpx.TransportError as error:
+            raise SiteError(unanswered(error, "Flower's superlink")) from error
         (folder / "flower-run").write_text(str(run), encoding="utf-8")
 
     def stop(self, folder: Path) -> None:
@@ -413,8 +416,7 @@ class FlowerCarrier:
             with self._control() as control:
                 status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
         except httpx.HTTPError as error:
-            address = self.federation.local_address
-            raise SiteError(f"the coordinator at {address} has gone") from error
+            raise SiteError(unanswered(error, "Flower's superlink")) from error
         return (status.details or status.sub_status) if status.status == "finished" else None
 
     def sites_online(self) -> list[str]:
@@ -429,7 +431,7 @@ class FlowerCarrier:
             with self._control() as control:
                 nodes = control.ListNodes(ListNodesRequest()).nodes_info
         except httpx.HTTPError as error:
-            raise SiteError("Flower's superlink does not answer") from error
+            raise SiteError(unanswered(error, "Flower's superlink")) from error
         begun = registered_nodes(self.federation)
         known = nodes_now(self.federation.file("flower"), begun)
         names = {node: site for site, own in known.items() for node in own}
