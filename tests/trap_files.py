@@ -290,6 +290,10 @@ def others_again() -> Iterator[Trap]:
     twice = base(327)
     twice["west"] = {name: [*cells, *cells[:9]] for name, cells in twice["west"].items()}
     yield trap("rows twice", twice, "warned", "", "9 of 69 rows repeat an earlier one")
+    met = base(327)
+    for name, cells in met["west"].items():
+        cells[:9] = met["south"][name][-9:]
+    yield trap("persons at two sites", met, "warned", "", "have 9 rows in common")
     same = base(328)
     same["west"] = same["south"]
     yield trap("a file twice", same, "warned", "", "have the same rows")
@@ -593,6 +597,14 @@ def other_contents(files: Mapping[str, bytes]) -> Iterator[Trap]:
         yield Trap(f"{name} called CSV", other, "refused", "", "is called CSV and seems to be")
 
 
+def hardly_used() -> Iterator[Trap]:
+    rare = with_column(base(62), "crp", lambda s, i: f"{i % 7 + i / 10}" if i % 20 == 3 else "")
+    yield trap("hardly a value", rare, "warned", "crp", "has a value in 9 of 180 rows only")
+    pairs = np.random.default_rng(62).integers([100, 60], [180, 100], (N, 2)) // 5 * 5
+    both = with_column(base(62), "bp", lambda s, i: f"{pairs[i, 0]}/{pairs[i, 1]}")
+    yield trap("two numbers in a cell", both, "left out", "bp", "make two columns of them")
+
+
 def columns() -> Iterator[Trap]:
     constant = with_column(base(61), "unit", lambda s, i: "mmHg")
     yield trap("one text", constant, "left out", "unit", "the same text")
@@ -663,7 +675,8 @@ def sheets() -> Iterator[Trap]:
 def traps() -> list[Trap]:
     """All traps."""
     makers = (
-        sentinels, units, no_features, spellings, keys, dates, writings, typings, shapes,
+        sentinels, units, no_features, spellings, keys, dates, writings, typings, hardly_used,
+        shapes,
     )  # fmt: skip
     return [each for make in makers for each in make()]
 

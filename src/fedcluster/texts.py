@@ -149,11 +149,11 @@ def number(x: float) -> str:
 
     Examples
     --------
-    >>> number(1165165.3), number(78.851441), number(4.0), number(-2.5e-7), number(3e15)
-    ('1,165,165', '78.8514', '4', '-2.5e-07', '3e+15')
+    >>> number(1165165.3), number(78.851441), number(-0.0), number(-2.5e-7), number(3e15)
+    ('1,165,165', '78.8514', '0', '-2.5e-07', '3e+15')
     """
     if not math.isfinite(x) or x == 0 or not 1e-4 <= abs(x) < 1e15:
-        return f"{x:g}"
+        return f"{x + 0.0:g}"
     digits = max(0, 5 - math.floor(math.log10(abs(x))))
     text = f"{x:,.{digits}f}"
     return text.rstrip("0").rstrip(".") if digits else text
@@ -175,12 +175,12 @@ def short_number(x: float | None) -> str:
 
     Examples
     --------
-    >>> short_number(36.6123), short_number(123456.7), short_number(None)
-    ('36.61', '123,457', '–')
+    >>> short_number(36.6123), short_number(123456.7), short_number(-0.0), short_number(None)
+    ('36.61', '123,457', '0', '–')
     """
     if x is None or not math.isfinite(x):
         return NOTHING
-    return f"{x:.4g}" if abs(x) < 1e4 else f"{x:,.0f}"
+    return f"{x + 0.0:.4g}" if abs(x) < 1e4 else f"{x:,.0f}"
 
 
 def percent(share: float) -> str:

@@ -28,19 +28,19 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_553,
-    "lines of the application": 21_291,
+    "lines of the library": 26_626,
+    "lines of the application": 21_293,
     "modules": 226,
-    "functions": 4_409,
+    "functions": 4_414,
     "modules that a fit loads": 72,
     "constants": 247,
     "commands": 43,
     "options": 227,
     "options of fit": 25,
     "refused combinations": 49,
-    "words of the pages": 35_967,
+    "words of the pages": 35_995,
     "pages": 28,
-    "lines of tests": 64_553,
+    "lines of tests": 64_570,
     "lines of tests of refusals and pairs": 2_679,
 }
 

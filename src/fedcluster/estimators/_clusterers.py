@@ -450,7 +450,8 @@ def select_k(
     >>> choice.n_clusters
     3
     >>> choice.reason
-    'The rows are most likely as 3 normal components (spherical): 3 clusters.'
+    'A mixture of 3 normal distributions (spherical covariances) describes the rows best, each a \
+cluster: 3 clusters.'
     >>> choice.results[3].state.centers.round().tolist()
     [[9.0, 9.0], [-9.0, -9.0], [-0.0, 0.0]]
     """

@@ -176,6 +176,8 @@ class Stability:
 
     def sentences(self) -> list[str]:
         """Describe the stability in sentences."""
+        if len(self.neighbours) == 1:
+            return ["A single cluster has nothing to be compared with.", *self._lacking()]
         groups = {each: [j for j, own in enumerate(self.words) if own == each] for each in WHY}
         sentences = [
             f"{_clusters(those)} {'is' if len(those) == 1 else 'are'} {why}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Answers, Column, Floats, State, Task
+from fedcluster.core import Answers, Column, Floats, State, Summary, Task
 from fedcluster.errors import InputError
+from fedcluster.frames.columns import quoted
 from fedcluster.metrics.moments import Squares
 from fedcluster.preprocessing.agreement import Schema
 from fedcluster.preprocessing.columns import AnyColumn, Category, NumericColumn
@@ -22,13 +24,20 @@ from fedcluster.preprocessing.moments import (
     quantiles,
 )
 from fedcluster.preprocessing.screening import constant_warnings, named_targets
-from fedcluster.preprocessing.spec import MOST_CATEGORIES, FitReport, PreprocessingSpec
+from fedcluster.preprocessing.spec import (
+    HAS_FEW,
+    MOST_CATEGORIES,
+    FitReport,
+    PreprocessingSpec,
+)
 from fedcluster.preprocessing.transform import Preprocessor, preparation
 from fedcluster.preprocessing.units import Moments, site_moments, unit_warnings
 from fedcluster.rounds import Plan, with_preprocessing
 
 NEGATIVE: Floats = np.array([-np.inf, np.nextafter(0.0, -np.inf), np.inf])
 """Edges of the cells that separate negative values from others."""
+PAIR = re.compile(r"\s*\d+(\.\d+)?\s*/\s*\d+(\.\d+)?\s*")
+"""A text of two numbers, such as a blood pressure."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,6 +93,7 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
             if prepare.columns is None
             else ()
         ),
+        *_mostly_missing(answers, first.names),
         *constant_warnings(moments),
         *unit_warnings(moments, there),
     )
@@ -158,8 +168,22 @@ def _unfit(prepare: PreprocessingSpec, column: Column, *, is_named: bool) -> str
     if "auto" not in prepare.categories:
         return "text, and not among the categories"
     if len(column.levels) > MOST_CATEGORIES:
-        return f"text with more than {MOST_CATEGORIES} different values"
+        return _composite(column) or f"text with more than {MOST_CATEGORIES} different values"
     return None
+
+
+def _composite(column: Column | Category) -> str | None:
+    """Return the reason against a column of pairs such as 120/80, or None.
+
+    Examples
+    --------
+    >>> _composite(Column("bp", "text", ("120/80", "135 / 85.5")))
+    'two numbers in each cell, as 120/80: make two columns of them'
+    >>> _composite(Column("ward", "text", ("120/80", "a/b")))
+    """
+    if not all(PAIR.fullmatch(level) for level in column.levels):
+        return None
+    return f"two numbers in each cell, as {column.levels[0]}: make two columns of them"
 
 
 def _check_columns(
@@ -289,6 +313,19 @@ def _clipped(bounded: Sequence[NumericColumn], answers: Answers) -> dict[str, di
     return clipped
 
 
+def _mostly_missing(answers: Mapping[str, Summary], names: Sequence[str]) -> Iterator[str]:
+    """Yield a warning for each column in which most rows of the sites have no value."""
+    if answers:
+        rows = np.sum([answer.weights for answer in answers.values()], axis=0)
+        there = rows - np.sum([answer.sums[:, 0] for answer in answers.values()], axis=0)
+        for name, n, of in zip(names, there.tolist(), rows.tolist(), strict=True):
+            if 2 * n < of:
+                yield (
+                    f"column {name!r}{HAS_FEW}{n:,.0f} of {of:,.0f} rows only; say "
+                    f"--exclude {quoted(name)} if that is too few"
+                )
+
+
 def _missing_values(
     prepare: PreprocessingSpec, answers: Answers, names: Sequence[str]
 ) -> dict[str, dict[str, int]]:
@@ -336,8 +373,9 @@ def _pool(
         levels = tuple(level for level, n in by_level.items() if n >= prepare.rare)
         rare = tuple(level for level, n in by_level.items() if n < prepare.rare)
         others = unnamed + sum(n for n in each if n < prepare.rare)
-        if reason := _too_rare(levels, sum(each) + unnamed, others, column.name in named):
-            left_out[column.name] = reason
+        is_named = column.name in named
+        if reason := _too_rare(levels, sum(each) + unnamed, others, is_named):
+            left_out[column.name] = (None if is_named else _composite(column)) or reason
             continue
         commonest = column.levels[int(np.argmax(each))]
         fill = None if prepare.missing in ("error", "drop") else commonest

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TYPE_CHECKING
+from zlib import crc32
 
 import numpy as np
 from numpy.typing import NDArray
@@ -672,45 +674,76 @@ def _rand(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
 
 def _repeated(sites: Mapping[str, Data], at: FeatureThresholds) -> Iterator[str]:
     """Yield warnings of rows that are repeated more often than by chance, in or between sites."""
+    alike: dict[frozenset[str], dict[str, Data]] = {}
     for site, data in sites.items():
-        line = _twice(data, at)
-        if line is not None:
-            yield f"site {site!r}: {line}; if they are the same things, delete the repeated rows"
-    names = list(sites)
-    for i, one in enumerate(names):
-        for other in names[i + 1 :]:
-            a, b = sites[one], sites[other]
-            is_alike = a.columns == b.columns and len(a) == len(b) >= at.fewest_rows
-            if is_alike and a.X.shape[1] > 1 and np.array_equal(a.X, b.X, equal_nan=True):
+        alike.setdefault(frozenset(c.name for c in data.columns), {})[site] = data
+    for names, those in alike.items():
+        rows = _numbered(those, sorted(names), at)
+        for site, own in rows.items():
+            if (again := len(own) - len(np.unique(own))) >= _reported(own, at):
+                yield (
+                    f"site {site!r}: {again:,} of {len(own):,} rows repeat an earlier one; if they "
+                    "are the same things, delete the repeated rows"
+                )
+        for (one, a), (other, b) in combinations(rows.items(), 2):
+            both = len(np.intersect1d(a, b))
+            if np.array_equal(a, b):
                 yield (
                     f"sites {one!r} and {other!r} have the same rows: if a file is given twice, "
                     "name it once"
                 )
+            elif both >= _reported(min(a, b, key=len), at):
+                yield (
+                    f"sites {one!r} and {other!r} have {both:,} rows in common; if they are the "
+                    "same persons, these count twice: leave them out at one of the sites"
+                )
 
 
-def _twice(data: Data, at: FeatureThresholds) -> str | None:
-    """Return the number of repeated rows at a site, or 0 if chance explains it.
+def _reported(rows: NDArray[np.uint64], at: FeatureThresholds) -> float:
+    """Return the number of repeated rows from which on they are reported."""
+    return max(at.fewest_repeated, at.repeated * len(rows))
 
-    If values are coarse, many more rows are equal in all columns except one.
+
+def _numbered(
+    sites: Mapping[str, Data], names: Sequence[str], at: FeatureThresholds
+) -> dict[str, NDArray[np.uint64]]:
+    """Return a number for each row of sites with the same columns; equal rows have the same.
+
+    Nothing is returned if chance explains how many rows are equal: if values are coarse, many more
+    are equal in all columns except one.
     """
-    n, d = min(len(data), at.most_repeated), data.X.shape[1]
+    tables = [_in_codes(data, names, at.most_repeated) for data in sites.values()]
+    X = np.concatenate(tables)
+    n, d = X.shape
     if n < at.fewest_rows or d < 2:
-        return None
-    each = [np.unique(x, return_inverse=True)[1].astype(np.uint64) for x in data.X[:n].T]
+        return {}
+    each = [np.unique(x, return_inverse=True)[1].astype(np.uint64) for x in X.T]
     keys = np.random.default_rng(0).integers(1, 2**63, size=(d, 1), dtype=np.uint64) * np.array(
         each
     )
     whole = keys.sum(axis=0, dtype=np.uint64)
-    counts = np.unique(whole, return_counts=True)[1]
-    repeated = n - len(counts)
-    if repeated < max(at.fewest_repeated, at.repeated * n):
-        return None
-    same = _pairs(counts)
+    same = _pairs(np.unique(whole, return_counts=True)[1])
+    if not same:
+        return {}
     dropped = np.linspace(0, d - 1, min(d, at.most_dropped)).astype(int)
     near = sum(_pairs(np.unique(whole - keys[j], return_counts=True)[1]) - same for j in dropped)
     by_chance = np.prod([_pairs(np.bincount(x.astype(np.intp))) / (n * (n - 1) / 2) for x in each])
-    is_no_chance = same > max(near, at.by_chance * by_chance * n * (n - 1) / 2)
-    return f"{repeated:,} of {n:,} rows repeat an earlier one" if is_no_chance else None
+    if same <= max(near, at.by_chance * by_chance * n * (n - 1) / 2):
+        return {}
+    ends = np.cumsum([len(table) for table in tables])[:-1]
+    return dict(zip(sites, np.split(whole, ends), strict=True))
+
+
+def _in_codes(data: Data, names: Sequence[str], most: int) -> Floats:
+    """Return a site's first rows, columns in an order, and texts as the same numbers everywhere."""
+    X = np.array(data.X[:most], dtype=np.float64)
+    for j, column in enumerate(data.columns):
+        if column.levels:
+            codes = np.array([float(crc32(level.encode())) for level in column.levels])
+            is_there = ~np.isnan(X[:, j])
+            X[is_there, j] = codes[X[is_there, j].astype(int)]
+    places = {column.name: j for j, column in enumerate(data.columns)}
+    return X[:, [places[name] for name in names]] if names else X
 
 
 def _pairs(counts: NDArray[np.integer]) -> float:

@@ -165,10 +165,15 @@ MOST_CATEGORIES = 20
 
 
 HELD_SOMETHING = (
-    "dates", "text with more than", "text of which most rows", "its name is that of a code",
+    "dates", "text with more than", "text of which most rows", "text without a value",
+    "two numbers in each cell", "its name is that of a code",
     "numbers with zeros in front", "numbers and text", "text at", "numbers at", "at ",
 )  # fmt: skip
 """Beginnings of the reasons for leaving out columns that may hold information."""
+
+
+HAS_FEW = " has a value in "
+"""What the warning of a column without values in most rows says after its name."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -224,6 +229,12 @@ class FitReport:
         """Return the report with findings added from before the sites were asked."""
         left_out, notes = {**left_out, **self.left_out}, (*notes, *self.notes)
         # the rows show more than the sums: nothing is said twice of a column at a site
+        few = [line.partition(HAS_FEW)[0] for line in self.warnings if HAS_FEW in line]
+        warnings = [
+            line
+            for line in warnings
+            if not (line.endswith(" are missing") and line.partition(" at ")[0] in few)
+        ]
         of_rows = [column for line in warnings if (column := _column_of(line))]
         rest = (
             line for line in self.warnings if not (name := _column_of(line)) or name not in of_rows

@@ -91,6 +91,8 @@ class Influence:
         The odd column: with its sign changed, or in another unit, the rows would fit.
     factor : float or None
         The factor that would correct the column; -1 for another sign.
+    shifted : str or None
+        The column in which the centre of the largest shift moves most, if columns keep their names.
     """
 
     site: str
@@ -103,6 +105,7 @@ class Influence:
     misfit: float | None = None
     column: str | None = None
     factor: float | None = None
+    shifted: str | None = None
     striking_share = 0.05  # a site stands out if it adds this share to the others' inertia
     striking_shift = 0.5  # and moves a centre by this part of its cluster's spread
     striking_times = 3.0  # and adds this many times as much as any other site
@@ -160,8 +163,9 @@ def influences(
                 if state is not None and _is_same(state, result.state):
                     by_site = dict(answers.by_site)  # a lazy mapping: compute each answer once
                     spread, others = _spread(task, by_site, state), _others(task, by_site)
+                    names = _names_of(task.preprocessor, columns, state.centers.shape[1])
                     each = [
-                        _of(site, task, by_site, others(site), state, spread, seed)
+                        _of(site, task, by_site, others(site), state, spread, seed, names)
                         for site in by_site
                     ]
                     each = _with_misfits(each, result, listener, columns)
@@ -220,6 +224,7 @@ def _of(
     state: State,
     spread: Floats,
     seed: int,
+    names: Sequence[str],
 ) -> Influence:
     """Return the influence of one site on clusters with a given spread, (k,)."""
     without = _made(task, others, seed)
@@ -242,7 +247,9 @@ def _of(
     weights = np.where(held, np.maximum(without.weights[place], 0.0), 0.0)
     mean = float(shift @ weights / weights.sum()) if weights.sum() else float("inf")
     change = _inertia_change(task, others, state)
-    return Influence(name, float(shift.max()), mean, change, alone, share, own)
+    most = np.abs(moved[shift.argmax()]).argmax()
+    where = str(names[most]) if len(names) else None
+    return Influence(name, float(shift.max()), mean, change, alone, share, own, shifted=where)
 
 
 def _with_misfits(
@@ -275,6 +282,13 @@ def _with_misfits(
         else each
         for each in found
     ]
+
+
+def _names_of(how: Any, columns: Sequence[str], d: int) -> Sequence[str]:
+    """Return the names of the columns of centres, or nothing if they have none of their own."""
+    mixed = isinstance(how, Preprocessor) and how.principal
+    names = how.names if isinstance(how, Preprocessor) else columns
+    return names if len(names) == d and not mixed else ()
 
 
 def _scaled_columns(how: Any, names: Sequence[str], d: int) -> list[tuple[int, str, float]]:

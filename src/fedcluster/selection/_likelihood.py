@@ -41,12 +41,13 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Floats, State
 from fedcluster.mixtures.table import criterion
+from fedcluster.texts import counted
 
 IN_WORDS = {
-    "spherical": "spherical",
-    "diag": "diagonal",
-    "tied": "of one covariance",
-    "full": "of any covariance",
+    "spherical": "spherical covariances",
+    "diag": "diagonal covariances",
+    "tied": "one covariance for all",
+    "full": "full covariances",
 }
 
 
@@ -271,23 +272,24 @@ class Likeliest:
         --------
         >>> one = Mixture("diag", 1, np.ones(1), np.ones((1, 1)), 3.0, -100.0, (2, 0), 1)
         >>> likeliest([one], 20.0, [1, 2]).reason
-        'The rows are most likely as one normal component: 1 cluster.'
+        'One normal distribution describes the rows best: 1 cluster.'
         """
         c, v = len(self.mixture.weights), self.n_clusters
         if not c:
             return "The rows are too few for any mixture. The smallest k."
-        what = "one normal component" if c == 1 else f"{c} normal components"
+        what, several = "normal distribution", "normal distributions"
         if not self.mixture.n_numbers:
-            what = "one class of texts" if c == 1 else f"{c} classes of texts"
+            what, several = "class of texts", "classes of texts"
+        what = f"One {what}" if c == 1 else f"A mixture of {c} {several}"
         details = []
         if c > 1 and self.mixture.n_numbers:
             details.append(IN_WORDS[self.mixture.covariance_type])
         if self.mixture.noise is not None:
             details.append(f"{100 * self.mixture.noise:.2g} % noise")
         suffix = f" ({', '.join(details)})" if details else ""
-        shared = f"; the most overlapping share {100 * self.overlap:.0f} %" if self.overlap else ""
-        clusters = f"{v} cluster{'' if v == 1 else 's'}"
-        return f"The rows are most likely as {what}{suffix}{shared}: {clusters}."
+        merged = f", and those that share up to {100 * self.overlap:.0f} % of their rows are one"
+        shared = merged if self.overlap else ", each a cluster" if 1 < c == v else ""
+        return f"{what}{suffix} describes the rows best{shared}: {counted(v, 'cluster')}."
 
 
 def likeliest(

@@ -277,7 +277,8 @@ class FittedSites:
             table = centers_table(model.preprocessor, model.centers, model.weights, width, path)
             shown += [*self.report.prepared, *([table] if table else [])]
         if self.report.profiles is None and len(model.weights):
-            shown.append(names_table(Run(model=model.plain()).names, model.weights))
+            sizes = np.sum([record.clusters for record in self.records], axis=0)
+            shown.append(names_table(Run(model=model.plain()).names, sizes))
         return shown
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster import metrics as measures
-from fedcluster.core import Limit
+from fedcluster.core import Floats, Limit
 from fedcluster.errors import listed
 from fedcluster.metrics.clusters import BY_CHANCE, LOG_LIKELIHOOD, MEANINGS, shown_value
 from fedcluster.model import Model
@@ -350,9 +350,9 @@ def _separation(silhouette: float, chance: float) -> list[str]:
     words = f"{words}, hardly more than chance" if hardly else words
     beyond = "" if math.isnan(chance) else f" By chance, {cloud}."
     return [
-        f"{words}: the squared silhouette is {silhouette:.2g}, that of plain distances about "
-        f"{plain:.2g}: {name}, where Kaufman & Rousseeuw (1990, p. 88) call a structure strong "
-        f"from 0.71 on, reasonable from 0.51, weak from 0.26.{beyond}"
+        f"{words}: the mean silhouette is about {plain:.2g} ({name}; at most 1; strong from 0.71, "
+        "reasonable from 0.51, weak from 0.26: Kaufman & Rousseeuw 1990, p. 88), as the squared "
+        f"one is {silhouette:.2g}.{beyond}"
     ]
 
 
@@ -375,7 +375,7 @@ def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
     parts: list[Table | str] = [*outcome.get("prepared", ()), *_centers(outcome, width)]
     parts += tables.profiles_shown(outcome, width, file_of(outcome))
     if "weights" in outcome and "profiles" not in outcome:
-        parts.append(tables.names_table(_names(outcome), np.array(outcome["weights"])))
+        parts.append(tables.names_table(*_names_and_sizes(outcome)))
     missing = outcome.get("missing", [])
     parts += _sites(outcome.get("sites", []), missing)
     if verdict := outcome.get("selection") or ("says" in outcome and outcome):
@@ -454,11 +454,12 @@ def _centers(outcome: Mapping[str, Any], width: int) -> list[Table]:
     return [table] if table else []
 
 
-def _names(outcome: Mapping[str, Any]) -> Sequence[str]:
-    """Return the names of the clusters as in the report."""
+def _names_and_sizes(outcome: Mapping[str, Any]) -> tuple[Sequence[str], Floats]:
+    """Return the names and the numbers of rows of the clusters as in the report."""
     if "model.json" not in outcome["files"]:
-        return [""] * len(outcome["weights"])
-    return read_run(Path(outcome["out"])).names
+        return [""] * len(outcome["weights"]), np.array(outcome["weights"])
+    run = read_run(Path(outcome["out"]))
+    return run.names, run.sizes
 
 
 def _verdict(verdict: Mapping[str, Any], elsewhere: str) -> list[Table | str]:

@@ -339,7 +339,7 @@ def profile_tables(profiles: Plain, width: int, elsewhere: str) -> list[Table | 
         (
             f"{each['cluster']} {shortened(each['name'], longest)}",
             f"{each['weight']:,.6g}",
-            f"{each['share']:.1%}",
+            percent(each["share"]),
             f"{len(each['sites']):,}",
         )
         for each in clusters

@@ -68,7 +68,7 @@ def test_what_is_printed_can_be_read_aloud(files):
     [verdict] = [line for line in lines if line.startswith("3 <")]
     assert verdict.count("*") == 1
     [said] = [line for line in lines if line.startswith("3 clusters. ")]
-    assert said.startswith("3 clusters. The rows are most likely as 3 normal components")
+    assert said.startswith("3 clusters. A mixture of 3 normal distributions")
     assert lines[-1] == "Wrote chosen/selection.json and chosen/curves.png."
     kept = json.loads(Path("chosen/selection.json").read_text())
     assert (kept["format"], kept["n_clusters"], len(kept["table"])) == (
@@ -140,7 +140,7 @@ def test_fit_chooses_and_writes_why(rows, files):
     history = json.loads(Path("out/history.json").read_text())
     assert history["selection"]["n_clusters"] == history["n_clusters"] == 3
     assert {"selection.json", "curves.png"} <= set(history["files"])
-    assert "3 clusters. The rows are most likely as 3 normal components" in ran.stdout
+    assert "3 clusters. A mixture of 3 normal distributions" in ran.stdout
     assert "clusters, inertia" in ran.stdout
 
 

@@ -572,7 +572,7 @@ def test_the_liar_has_the_most_influence(lie, seed) -> None:
     report = execute(fit_of(4, prepare=PreprocessingSpec()), engine, columns=COLUMNS_3)
     assert report.influence[0].site == "s3"
     said = influence_line(report.influence)
-    assert all("s3" in line for line in said)
+    assert all("s3" in line and "column 'x" in line for line in said)
     assert said or lie == "flipped"
 
 

@@ -94,8 +94,8 @@ def test_a_trap_is_read_rightly_left_out_with_a_line_or_warned_of(name: str) -> 
 
 IN_FRAMES = (
     "the site's name", "one number", "a target by its name", "keys at random", "a copy", "a sum",
-    "rows twice", "a file twice", "Fahrenheit", "sentinel -999 in age", "typing 13800 in sbp",
-    "body_mass_g in another unit of mixtures",
+    "rows twice", "a file twice", "persons at two sites", "Fahrenheit",
+    "sentinel -999 in age", "typing 13800 in sbp", "body_mass_g in another unit of mixtures",
 )  # fmt: skip
 
 

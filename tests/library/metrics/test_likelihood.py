@@ -178,12 +178,12 @@ def test_without_a_mixture_the_smallest_k_is_taken() -> None:
 def test_the_reason_names_components_noise_and_overlap() -> None:
     two = mixture([[9.0, 1.0], [1.0, 9.0]], noise=0.021)
     assert likeliest([two], 20.0, [1, 2]).reason == (
-        "The rows are most likely as 2 normal components (diagonal, 2.1 % noise); "
-        "the most overlapping share 10 %: 1 cluster."
+        "A mixture of 2 normal distributions (diagonal covariances, 2.1 % noise) describes the "
+        "rows best, and those that share up to 10 % of their rows are one: 1 cluster."
     )
     texts = mixture([[10.0, 0.0], [0.0, 10.0]], n_numbers=0)
     assert likeliest([texts], 20.0, [1, 2, 3]).reason == (
-        "The rows are most likely as 2 classes of texts: 2 clusters."
+        "A mixture of 2 classes of texts describes the rows best, each a cluster: 2 clusters."
     )
 
 

@@ -261,6 +261,8 @@ def test_words_follow_from_the_mean_over_replicates() -> None:
     assert no_proof.startswith("A doubtful cluster may be a part of a larger one")
     steady = Stability(np.ones((3, 2)), np.array([1, 0]), np.zeros(2))
     assert steady.sentences()[0].startswith("All clusters are found again")
+    alone = Stability(np.ones((3, 1)), np.zeros(1, int), np.array([np.nan]))
+    assert alone.sentences() == ["A single cluster has nothing to be compared with."]
 
 
 def test_replicates_that_are_left_out_are_said() -> None:
