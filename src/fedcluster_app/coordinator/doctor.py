@@ -23,6 +23,7 @@ from fedcluster_app.coordinator.lifecycle import (
 )
 from fedcluster_app.coordinator.operators import TOKEN, operator_of, operators, operators_log
 from fedcluster_app.coordinator.runs import State, runs
+from fedcluster_app.coordinator.service import listening
 from fedcluster_app.coordinator.service_client import Coordinator
 from fedcluster_app.trust.audit_log import verify
 from fedcluster_app.trust.findings import (
@@ -66,7 +67,8 @@ def examined(
     n = counted(len(federation.sites), "site")
     yield Finding("folder", GOOD, f"{n}, at {federation.address}")
     parts = {"certificate": _certificate, "keys": _keys, "operators": _operators, "log": _log}
-    parts |= {"rows": _rows, "runs": _runs, "transport": partial(_transport, check_transport)}
+    parts |= {"rows": _rows, "runs": _runs, "service": _service}
+    parts |= {"transport": partial(_transport, check_transport)}
     for what, examine in parts.items():
         yield looked_at(what, partial(examine, federation))
     yield _program(federation)
@@ -127,10 +129,17 @@ def _rows(federation: Federation) -> tuple[str, str]:
 
 
 def _transport(check: Callable[[Federation], object], federation: Federation) -> tuple[str, str]:
-    """Return whether the files of the transport are in order; those in use are."""
+    """Return whether the transport's files are in order and its port is free, or both in use."""
     if not is_running(federation.folder):
         check(federation)
-    return GOOD, f"{'FLARE' if federation.has_flare else 'Flower'}'s files are in order"
+    return GOOD, f"{'FLARE' if federation.has_flare else 'Flower'}'s files and port are in order"
+
+
+def _service(federation: Federation) -> tuple[str, str]:
+    """Return whether operators can be listened to."""
+    if not is_running(federation.folder):
+        listening(federation).close()
+    return GOOD, f"operators are listened to at {federation.service}"
 
 
 def _descriptors() -> tuple[str, str]:

@@ -552,7 +552,7 @@ def served(federation: Federation, app: Starlette) -> Iterator[str]:
     InputError
         If its address is invalid or not available.
     """
-    listener = _listening(federation)
+    listener = listening(federation)
     server = DoorServer(_config(federation, app))
     thread = threading.Thread(
         target=server.run, kwargs={"sockets": [listener]}, name="service", daemon=True
@@ -572,7 +572,14 @@ def served(federation: Federation, app: Starlette) -> Iterator[str]:
         listener.close()
 
 
-def _listening(federation: Federation) -> socket.socket:
+def listening(federation: Federation) -> socket.socket:
+    """Return a socket at the address for operators.
+
+    Raises
+    ------
+    InputError
+        If the address is invalid or not available.
+    """
     host, _, port = federation.service.rpartition(":")
     host = host.strip("[]")
     if federation.insecure and not is_loopback(host):

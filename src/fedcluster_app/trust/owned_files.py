@@ -411,7 +411,7 @@ def end(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def wait_for_port(host: str, port: int) -> None:
+def wait_for_port(host: str, port: int, most: float = ORPHAN) -> None:
     """Wait until the program of a coordinator that was killed has left a port.
 
     Raises
@@ -419,7 +419,7 @@ def wait_for_port(host: str, port: int) -> None:
     InputError
         If a program does not leave it.
     """
-    end = time.monotonic() + ORPHAN
+    end = time.monotonic() + most
     while True:
         with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

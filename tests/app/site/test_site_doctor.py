@@ -309,6 +309,20 @@ def test_what_may_soon_be_wrong_at_a_coordinator_is_doubtful(site: Path, monkeyp
     assert {doubts[what][0] for what in lacking} == {"doubtful"}
 
 
+def test_the_doctor_finds_addresses_that_a_start_cannot_listen_at(site: Path) -> None:
+    folder = site.parents[1]
+    toml = folder / "federation.toml"
+    with socket.create_server(("127.0.0.1", Federation.load(folder).port)):
+        found = examine_federation(folder)[1]
+    assert found["transport"][0] == "wrong"
+    assert "cannot be listened at: Address already in use; end the program" in found["transport"][1]
+    said = re.sub("(?m)^service = .*", "", toml.read_text())
+    toml.write_text(f'service = "nowhere"\n{said}')
+    service = examine_federation(folder)[1]["service"]
+    assert service[0] == "wrong"
+    assert service[1].startswith("service = 'nowhere' of federation.toml cannot be listened at")
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "gone": Path.unlink,
     "empty": lambda path: path.write_bytes(b""),

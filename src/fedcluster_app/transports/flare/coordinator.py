@@ -61,6 +61,7 @@ from fedcluster_app.transports.flare.locks import (
     write_flare_job,
 )
 from fedcluster_app.trust.owned_files import (
+    ORPHAN,
     ManagedProcess,
     commit,
     private_files,
@@ -386,9 +387,8 @@ def serve(federation: Federation) -> Iterator[FlareCarrier]:
     """
     kit = federation.file("flare", "server")
     check_start(federation)
-    check_state(federation)
     with private_files(), running(federation.folder):
-        wait_for_port(_listens(federation), federation.port)
+        check_state(federation, ORPHAN)
         log = federation.file("logs", "flare-server.log")
         env = environment() | {"MALLOC_ARENA_MAX": "4"}  # as FLARE's script does
         with (
@@ -418,8 +418,10 @@ def _listens(federation: Federation) -> str:
     return "127.0.0.1" if server_name(federation) == LOCAL else "0.0.0.0"
 
 
-def check_state(federation: Federation) -> None:
+def check_state(federation: Federation, orphan: float = 0.0) -> None:
     """Raise an error if FLARE's server would not start, or not do what ``federation.toml`` says.
+
+    A program that was left over may listen at its port for some seconds, ``orphan``.
 
     Raises
     ------
@@ -443,6 +445,7 @@ def check_state(federation: Federation) -> None:
             f"the kits of FLARE are for {about.get('host')}:{about.get('port')}, and {toml} says "
             f"{federation.address}: {how} makes others, which each site needs"
         )
+    wait_for_port(here, federation.port, orphan)
 
 
 def _command(kit: Path) -> list[str]:

@@ -57,6 +57,7 @@ from fedcluster_app.transports.flower._launcher import SECRET_FILE
 from fedcluster_app.transports.flower._programs import Access
 from fedcluster_app.trust.findings import unanswered
 from fedcluster_app.trust.owned_files import (
+    ORPHAN,
     ManagedProcess,
     end,
     private_files,
@@ -211,8 +212,7 @@ def serve(federation: Federation) -> Iterator[FlowerCarrier]:
     log = home / "superlink.log"
     folder = federation.folder
     with private_files(), running(folder), programs.private_folder(home) as private:
-        check_state(federation)
-        wait_for_port(federation.place.listens, federation.port)
+        check_state(federation, ORPHAN)
         options = superlink_options(federation, private / "secret")
         with programs.superlink(options, log, home) as superlink:
             superlink.wait_for_start(lambda: is_started(federation))
@@ -224,10 +224,11 @@ def serve(federation: Federation) -> Iterator[FlowerCarrier]:
                 yield FlowerCarrier(federation, access, superlink)
 
 
-def check_state(federation: Federation) -> None:
-    """Raise an error if the database of Flower's SuperLink, which does not run, is damaged.
+def check_state(federation: Federation, orphan: float = 0.0) -> None:
+    """Raise an error if Flower's SuperLink, which does not run, would not start.
 
-    A copy is opened, so that nothing changes.
+    A copy of its database is opened, so that nothing changes. A program that was left over may
+    listen at its port for some seconds, ``orphan``.
 
     Raises
     ------
@@ -245,6 +246,7 @@ def check_state(federation: Federation) -> None:
             found = str(error)
     if found != "ok":
         raise InputError(f"{path} is damaged ({found}): remove it, and the sites connect anew")
+    wait_for_port(federation.place.listens, federation.port, orphan)
 
 
 def superlink_options(federation: Federation, secret: Path) -> list[str]:
