@@ -29,18 +29,18 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 26_626,
-    "lines of the application": 21_293,
+    "lines of the application": 21_313,
     "modules": 226,
-    "functions": 4_414,
+    "functions": 4_416,
     "modules that a fit loads": 72,
     "constants": 247,
     "commands": 43,
     "options": 227,
     "options of fit": 25,
     "refused combinations": 49,
-    "words of the pages": 35_995,
+    "words of the pages": 35_998,
     "pages": 28,
-    "lines of tests": 64_570,
+    "lines of tests": 64_591,
     "lines of tests of refusals and pairs": 2_679,
 }
 

@@ -256,6 +256,9 @@ def predict(
     files: cli.Files,
     *,
     out: cli.Out,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Write nothing if rows are unlike those of the fit.")
+    ] = False,
     own_algorithm: str | None = None,
     engine: str | None = None,
     values: cli.ValueOptions,
@@ -274,7 +277,7 @@ def predict(
         rows = cli.FileOptions(**asdict(values), id_column=join.id_column)
         algorithm = cli.own(own_algorithm)
         sites, ignored, unknown, filled, tables = _label(
-            engine, model_file, files, rows, algorithm, join, out, screen
+            engine, model_file, files, rows, algorithm, join, out, screen, strict=strict
         )
         from fedcluster.core.files import plain
         from fedcluster.preprocessing.spec import noticed_in_words
@@ -326,6 +329,8 @@ def _label(
     join: cli.JoinOptions,
     out: Path,
     screen: Screen,
+    *,
+    strict: bool,
 ) -> Labelled:
     """Label the rows of files, and write the labels."""
     from fedcluster_app.cli import _reading as reading
@@ -333,7 +338,7 @@ def _label(
     if engine is not None:
         partitions = _on_dask(engine, files, rows, screen.doing, append=join.append)
         [model], roles = reading.models_of([model_file], rows, algorithm)
-        found = screen.wait_for(lambda: partitions.predict(model, roles, out))
+        found = screen.wait_for(lambda: partitions.predict(model, roles, out, strict=strict))
         screen.warnings += found[-1]
         return *found[:-1], []
     joined = reading.open_tables(files, join, rows)
@@ -345,8 +350,10 @@ def _label(
     labels = screen.wait_for(
         lambda: runs.label(model, {site: table.rows for site, table in tables.items()})
     )
+    unlike = runs.unlike(model, tables)
+    cli.check_like_fit(unlike if strict else ())
     sites = runs.write_predictions(out, model, tables, labels, joined)
-    screen.warnings += runs.unlike(model, tables)
+    screen.warnings += unlike
     ignored = {
         site: [name for name in table.ignored if name != join.id_column]
         for site, table in tables.items()

@@ -22,7 +22,7 @@ from fedcluster.frames.reader import ColumnRoles
 from fedcluster.jobs import Evaluate, Fit, Job, JobReport, Profile, SelectK
 from fedcluster.model import Model
 from fedcluster.privacy import Groups
-from fedcluster_app.cli._options import FileOptions
+from fedcluster_app.cli._options import FileOptions, check_like_fit
 from fedcluster_app.cli._reading import roles_of
 from fedcluster_app.cli._runs import Counts, Evaluation, FittedSites, records_of, write_fit
 from fedcluster_app.cli._screen import Doing, watching
@@ -94,7 +94,7 @@ class Partitions:
             return Evaluation(report, {}, records_of(report, labels, len(job.model.weights)))
 
     def predict(
-        self, model: Model, roles: ColumnRoles, out: Path
+        self, model: Model, roles: ColumnRoles, out: Path, *, strict: bool
     ) -> tuple[list[SiteRecord], dict[str, list[str]], Counts, Counts, list[str]]:
         """Write the labels of each partition.
 
@@ -124,6 +124,7 @@ class Partitions:
                 unknown |= {name: each.unknown} if each.unknown else {}
                 filled |= {name: each.filled} if each.filled else {}
                 unlike = unlike or [f"{name}, {line}" for line in each.unlike]
+                check_like_fit(unlike if strict else ())
         every = {record.name: ignored for record in records}
         return records, every, unknown, filled, unlike
 

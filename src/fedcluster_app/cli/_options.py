@@ -391,6 +391,13 @@ def check_engine(
     return address
 
 
+def check_like_fit(unlike: Sequence[str]) -> None:
+    """Raise an error for new rows that are unlike those of the fit, given the lines about it."""
+    if unlike:
+        more = f", and {len(unlike) - 1} more such lines" if unlike[1:] else ""
+        raise InputError(f"{unlike[0]}{more}; by --strict, nothing was written")
+
+
 # The preprocessing
 
 

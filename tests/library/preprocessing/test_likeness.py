@@ -132,11 +132,16 @@ def test_the_options_that_are_said_run_and_restore_the_clusters(drawn, here) -> 
         ran = run("predict", "model.json", "new.csv", "--out", "out", "--overwrite")
         said = dict.fromkeys(re.findall(r"--set (?:'[^']*'|\S+)", ran.stderr.replace("\n", " ")))
         assert ran.stderr.startswith("warning: "), kind
+        refused = run("predict", "model.json", "new.csv", "--out", "none", "--strict")
+        assert refused.exit_code == 2, kind
+        assert refused.stderr.endswith("by --strict, nothing was written\n"), refused.stderr
+        assert not Path("none").exists(), kind
         if not said:
             continue
         options = shlex.split(" ".join(said))
         mended = run(
-            "predict", "model.json", "new.csv", "--out", "out", "--overwrite", "--json", *options
+            *("predict", "model.json", "new.csv", "--out", "out", "--overwrite", "--json"),
+            *("--strict", *options),
         )
         assert mended.exit_code == 0, (kind, options, mended.stderr)
         assert json.loads(mended.stdout)["warnings"] == [], (kind, mended.stderr)
