@@ -600,6 +600,10 @@ def other_contents(files: Mapping[str, bytes]) -> Iterator[Trap]:
 def hardly_used() -> Iterator[Trap]:
     rare = with_column(base(62), "crp", lambda s, i: f"{i % 7 + i / 10}" if i % 20 == 3 else "")
     yield trap("hardly a value", rare, "warned", "crp", "has a value in 9 of 180 rows only")
+    half = base(62)
+    for name in ("age", "bmi", "sbp"):
+        half["west"][name][:7] = [""] * 7
+    yield trap("rows half empty", half, "warned", "", "7 of 60 rows lack more than half")
     pairs = np.random.default_rng(62).integers([100, 60], [180, 100], (N, 2)) // 5 * 5
     both = with_column(base(62), "bp", lambda s, i: f"{pairs[i, 0]}/{pairs[i, 1]}")
     yield trap("two numbers in a cell", both, "left out", "bp", "make two columns of them")

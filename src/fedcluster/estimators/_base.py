@@ -293,7 +293,9 @@ def screened_rows(data: dict[str, Data], prepare: Any) -> tuple[dict[str, Data],
     found = preprocessing.screened(summaries, spec.named, spec.dates, spec.bounds)
     left_out = {} if chosen else found.left_out
     kept = {site: _without(rows, left_out) for site, rows in data.items()}
-    doubts = (*found.warnings, *preprocessing.no_features(kept, chosen=chosen))
+    dropped = spec.missing == "drop"
+    features = preprocessing.no_features(kept, chosen=chosen, dropped=dropped)
+    doubts = (*found.warnings, *features)
     if prepare == "auto":
         return kept, replace(found, warnings=doubts)
     used = [f"clustered by {name!r}, too: {why}" for name, why in left_out.items()]

@@ -389,10 +389,10 @@ class FeatureThresholds:
     fewest_of_class: int = 5  # rows of each value of a target
     fewest_known: int = 60  # rows for finding targets or random keys
     runs: int = 10  # iterations of the clustering without the column
-    fewest_repeated: int = 5  # repeated rows that are reported
+    fewest_repeated: int = 5  # repeated or half empty rows that are reported
     most_compared: int = 1 << 25
     """Values of all such clusterings, beyond which fewer rows take part: a second."""
-    repeated: float = 0.05  # share of repeated rows that is reported
+    repeated: float = 0.05  # share of such rows that is reported
     most_repeated: int = 20_000  # rows that are inspected for it
     most_dropped: int = 32  # columns that are left out in turn
     by_chance: float = 10.0  # factor by which repetitions must exceed those of independent columns
@@ -406,9 +406,13 @@ NO_FEATURES = FeatureThresholds()
 
 
 def no_features(
-    sites: Mapping[str, Data], *, chosen: bool = False, at: FeatureThresholds = NO_FEATURES
+    sites: Mapping[str, Data],
+    *,
+    chosen: bool = False,
+    dropped: bool = False,
+    at: FeatureThresholds = NO_FEATURES,
 ) -> Iterator[str]:
-    """Yield warnings of copied, summed, target or random key columns, and of repeated rows.
+    """Yield warnings of columns that are no features, and of repeated and half empty rows.
 
     Parameters
     ----------
@@ -416,6 +420,8 @@ def no_features(
         The rows of each site before preparation.
     chosen : bool
         Whether the user chose the columns; then there are no warnings of targets and keys.
+    dropped : bool
+        Whether rows with missing values are left out; then there are none of half empty rows.
 
     Examples
     --------
@@ -441,6 +447,8 @@ def no_features(
             yield from _random_keys(names, X, at)
             yield from _targets(sites, names, X, at)
     yield from _repeated(sites, at)
+    if not dropped:
+        yield from _half_empty(sites, at)
 
 
 def _places(data: Data, kind: str) -> dict[str, int]:
@@ -670,6 +678,18 @@ def _rand(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
 
 
 # Rows that are there twice
+
+
+def _half_empty(sites: Mapping[str, Data], at: FeatureThresholds) -> Iterator[str]:
+    """Yield a warning for each site of which several rows have less than half of their values."""
+    for site, data in sites.items():
+        lacking = np.isnan(data.X).sum(axis=1)
+        n = int(np.count_nonzero(2 * lacking > data.X.shape[1]))
+        if n >= max(at.fewest_repeated, at.repeated * len(data)):
+            yield (
+                f"site {site!r}: {n:,} of {len(data):,} rows lack more than half of their values; "
+                "say --missing drop to leave incomplete rows out"
+            )
 
 
 def _repeated(sites: Mapping[str, Data], at: FeatureThresholds) -> Iterator[str]:

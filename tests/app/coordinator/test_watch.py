@@ -207,7 +207,8 @@ def test_a_browser_follows_the_run(folder, tmp_path):
         (folder / PROGRESS).write_text(json.dumps(began(7, 99.0)) + "\n")
         write_live(folder, 100.0)
         for _ in range(600):
-            if "7: Lloyd" in shown.value("document.querySelector('main').textContent"):
+            # the page may be loading itself again
+            if "7: Lloyd" in shown.value("document.querySelector('main')?.textContent ?? ''"):
                 break
             time.sleep(0.1)
         else:
