@@ -293,8 +293,8 @@ def screened_rows(data: dict[str, Data], prepare: Any) -> tuple[dict[str, Data],
     found = preprocessing.screened(summaries, spec.named, spec.dates, spec.bounds)
     left_out = {} if chosen else found.left_out
     kept = {site: _without(rows, left_out) for site, rows in data.items()}
-    dropped = spec.missing == "drop"
-    features = preprocessing.no_features(kept, chosen=chosen, dropped=dropped)
+    filled = spec.missing in ("mean", "median")
+    features = preprocessing.no_features(kept, chosen=chosen, filled=filled)
     doubts = (*found.warnings, *features)
     if prepare == "auto":
         return kept, replace(found, warnings=doubts)

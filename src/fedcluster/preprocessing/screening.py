@@ -409,7 +409,7 @@ def no_features(
     sites: Mapping[str, Data],
     *,
     chosen: bool = False,
-    dropped: bool = False,
+    filled: bool = False,
     at: FeatureThresholds = NO_FEATURES,
 ) -> Iterator[str]:
     """Yield warnings of columns that are no features, and of repeated and half empty rows.
@@ -420,8 +420,8 @@ def no_features(
         The rows of each site before preparation.
     chosen : bool
         Whether the user chose the columns; then there are no warnings of targets and keys.
-    dropped : bool
-        Whether rows with missing values are left out; then there are none of half empty rows.
+    filled : bool
+        Whether missing values are filled in; then there are warnings of half empty rows.
 
     Examples
     --------
@@ -447,7 +447,7 @@ def no_features(
             yield from _random_keys(names, X, at)
             yield from _targets(sites, names, X, at)
     yield from _repeated(sites, at)
-    if not dropped:
+    if filled:
         yield from _half_empty(sites, at)
 
 

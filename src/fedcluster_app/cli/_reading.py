@@ -725,9 +725,9 @@ def screen(
     left_out = {} if chosen else unreadable | unlike | dict(screening.left_out)
     rest = {site: table.without(left_out) for site, table in tables.items()}
     rows = {site: each.rows for site, each in rest.items() if isinstance(each.rows, Data)}
-    dropped = prepare.missing == "drop"
+    filled = prepare.missing in ("mean", "median")
     if len(rows) == len(rest):
-        odd = (*unlike_sites(rows), *no_features(rows, chosen=chosen, dropped=dropped))
+        odd = (*unlike_sites(rows), *no_features(rows, chosen=chosen, filled=filled))
         screening = replace(screening, warnings=(*screening.warnings, *odd))
     if chosen:
         return dict(tables), replace(screening, left_out={}, notes=())
