@@ -375,7 +375,7 @@ NAMED = "as its name says"
 
 @dataclass(frozen=True, slots=True)
 class FeatureThresholds:
-    """From when on a column seems to be no feature, and rows seem to be repeated."""
+    """From when on a column seems to be no feature, and rows to be repeated or half empty."""
 
     most_rows: int = 2000  # rows of a site that are inspected
     fewest_rows: int = 20  # rows of all sites for any warning
@@ -400,6 +400,10 @@ class FeatureThresholds:
     """Critical value, at 5 %, of Kolmogorov's distance to a uniform distribution times sqrt(n)."""
     constant: float = 1e-6
     """Ratio of the deviation within sites to the range of their means that is only rounding."""
+
+    def reported_of(self, n: int) -> float:
+        """Return how many of n rows must be repeated or half empty to be reported."""
+        return max(self.fewest_repeated, self.repeated * n)
 
 
 NO_FEATURES = FeatureThresholds()
@@ -685,7 +689,7 @@ def _half_empty(sites: Mapping[str, Data], at: FeatureThresholds) -> Iterator[st
     for site, data in sites.items():
         lacking = np.isnan(data.X).sum(axis=1)
         n = int(np.count_nonzero(2 * lacking > data.X.shape[1]))
-        if n >= max(at.fewest_repeated, at.repeated * len(data)):
+        if n >= at.reported_of(len(data)):
             yield (
                 f"site {site!r}: {n:,} of {len(data):,} rows lack more than half of their values; "
                 "say --missing drop to leave incomplete rows out"
@@ -700,7 +704,7 @@ def _repeated(sites: Mapping[str, Data], at: FeatureThresholds) -> Iterator[str]
     for names, those in alike.items():
         rows = _numbered(those, sorted(names), at)
         for site, own in rows.items():
-            if (again := len(own) - len(np.unique(own))) >= _reported(own, at):
+            if (again := len(own) - len(np.unique(own))) >= at.reported_of(len(own)):
                 yield (
                     f"site {site!r}: {again:,} of {len(own):,} rows repeat an earlier one; if they "
                     "are the same things, delete the repeated rows"
@@ -712,16 +716,11 @@ def _repeated(sites: Mapping[str, Data], at: FeatureThresholds) -> Iterator[str]
                     f"sites {one!r} and {other!r} have the same rows: if a file is given twice, "
                     "name it once"
                 )
-            elif both >= _reported(min(a, b, key=len), at):
+            elif both >= at.reported_of(min(len(a), len(b))):
                 yield (
                     f"sites {one!r} and {other!r} have {both:,} rows in common; if they are the "
                     "same persons, these count twice: leave them out at one of the sites"
                 )
-
-
-def _reported(rows: NDArray[np.uint64], at: FeatureThresholds) -> float:
-    """Return the number of repeated rows from which on they are reported."""
-    return max(at.fewest_repeated, at.repeated * len(rows))
 
 
 def _numbered(
