@@ -290,12 +290,14 @@ def screened_rows(data: dict[str, Data], prepare: Any) -> tuple[dict[str, Data],
         return data, FitReport()
     chosen = spec.columns is not None
     summaries = {site: SourceSummary.from_data(rows) for site, rows in data.items()}
-    found = preprocessing.screened(summaries, spec.named, spec.dates, spec.bounds)
+    found = preprocessing.screened(summaries, spec.named, spec.dates)
     left_out = {} if chosen else found.left_out
     kept = {site: _without(rows, left_out) for site, rows in data.items()}
     filled = spec.missing in ("mean", "median")
-    features = preprocessing.no_features(kept, chosen=chosen, filled=filled)
-    doubts = (*found.warnings, *features)
+    doubts = (
+        *preprocessing.unlike_sites(kept, spec.named, spec.bounds),
+        *preprocessing.no_features(kept, chosen=chosen, filled=filled),
+    )
     if prepare == "auto":
         return kept, replace(found, warnings=doubts)
     used = [f"clustered by {name!r}, too: {why}" for name, why in left_out.items()]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 import re
 import shlex
 import unicodedata
@@ -806,8 +807,6 @@ class NumberSample:
         The distinct values of the sample, in increasing order.
     counts : ndarray of shape (u,)
         The number of the sample's rows with each value.
-    low, high : float
-        The smallest and the largest value of all rows.
     is_counter : bool
         Whether values increase by one from row to row.
     is_padded : bool
@@ -826,8 +825,6 @@ class NumberSample:
 
     values: Floats
     counts: NDArray[np.intp]
-    low: float
-    high: float
     is_counter: bool = False
     is_padded: bool = False
     whole: bool = False
@@ -844,21 +841,53 @@ class NumberSample:
     ) -> NumberSample:
         """Return the sample of a column (n,), whose rows may be a sample already.
 
-        Then ``extremes`` are the smallest and the largest value of all rows.
+        Then ``extremes``, the smallest and the largest value of all rows, belong to it as well.
         """
         if sample is None:
             sample = rows
         there = sample[~np.isnan(sample)].astype(np.float64)
+        if len(there) and len(sample) < len(rows):
+            ends = extremes or (np.fmin.reduce(rows), np.fmax.reduce(rows))
+            there = np.append(there, [x for x in ends if not there.min() <= x <= there.max()])
         values, counts = np.unique(there, return_counts=True)
-        if not len(values):
-            return cls(values, counts, np.nan, np.nan)
-        if len(sample) == len(rows):
-            extremes = values[0], values[-1]
-        low, high = extremes or (np.fmin.reduce(rows), np.fmax.reduce(rows))
         head = rows[: len(sample)]
         is_counter = len(head) > 2 and bool((np.diff(head) == 1).all())
         whole = bool((values == np.floor(values)).all())
-        return cls(values, counts, float(low), float(high), is_counter, is_padded, whole, len(rows))
+        return cls(values, counts, is_counter, is_padded, whole, len(rows))
+
+    @classmethod
+    def joined(cls, samples: Iterable[NumberSample]) -> NumberSample:
+        """Return the values of several samples together."""
+        each = [*samples]
+        values, place = np.unique(np.concatenate([s.values for s in each]), return_inverse=True)
+        counts = np.zeros(len(values), dtype=np.intp)
+        np.add.at(counts, place, np.concatenate([s.counts for s in each]))
+        whole, n_rows = all(s.whole for s in each), sum(s.n_rows for s in each)
+        return cls(values, counts, whole=whole, n_rows=n_rows)
+
+    def less(self, part: NumberSample) -> NumberSample:
+        """Return the values without those of one of the samples that were joined."""
+        counts = self.counts.copy()
+        counts[np.searchsorted(self.values, part.values)] -= part.counts
+        kept = counts > 0
+        return replace(self, values=self.values[kept], counts=counts[kept])
+
+    @property
+    def moments(self) -> tuple[float, float]:
+        """The mean and the standard deviation, 0 without values."""
+        shares = self.counts / max(self.n, 1)
+        mean = float(shares @ self.values)
+        return mean, math.sqrt(float(shares @ (self.values - mean) ** 2))
+
+    @property
+    def low(self) -> float:
+        """The smallest value."""
+        return float(self.values[0]) if len(self.values) else math.nan
+
+    @property
+    def high(self) -> float:
+        """The largest value."""
+        return float(self.values[-1]) if len(self.values) else math.nan
 
     @property
     def n(self) -> int:
@@ -875,14 +904,10 @@ class NumberSample:
         place = np.searchsorted(np.cumsum(self.counts), share * self.n)
         return float(self.values[min(int(place), len(self.values) - 1)])
 
-    def without(self, value: float) -> NumberSample:
-        """Return the sample without the rows that have a given value."""
-        kept = self.values != value
-        values = self.values[kept]
-        low, high = (values[0], values[-1]) if len(values) else (np.nan, np.nan)
-        return replace(
-            self, values=values, counts=self.counts[kept], low=float(low), high=float(high)
-        )
+    def without(self, *values: float) -> NumberSample:
+        """Return the sample without the rows that have given values."""
+        kept = ~np.isin(self.values, values)
+        return replace(self, values=self.values[kept], counts=self.counts[kept])
 
 
 @dataclass(slots=True, eq=False)

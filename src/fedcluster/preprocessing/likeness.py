@@ -1,7 +1,10 @@
-"""Whether columns of new rows are like those that are known, and what explains it if not.
+"""Whether columns of rows are like those that are known, and what explains it if not.
 
-Of the known rows there are sums alone: the means of clusters, and the variance within them. Honest
-new rows are some of the known kinds in other shares, such as older patients or a single subtype:
+Single values of a column may stand for something else: a code for a missing value, or a typing
+error.
+
+Of the rows of a fit there are sums alone: the means of clusters, and the variance within them.
+Honest new rows are some of the known kinds in other shares, as older patients or a single subtype:
 rows that make up a share p of the known ones have at most 1 / p times their mean squared distance,
 whatever the distribution (Markov's inequality). Values farther than that are of another kind, of
 another unit, or stand for something else.
@@ -20,7 +23,6 @@ from fedcluster.core import Data, Floats
 from fedcluster.errors import listed
 from fedcluster.frames.columns import NumberSample, columns_of
 from fedcluster.preprocessing.columns import NumericColumn
-from fedcluster.preprocessing.screening import sentinel
 from fedcluster.preprocessing.transform import Principal
 from fedcluster.preprocessing.units import (
     Conversion,
@@ -30,10 +32,13 @@ from fedcluster.preprocessing.units import (
 )
 from fedcluster.texts import setting
 
+SIGNS = frozenset((-9.0, -8.0, -7.0, -2.0, -1.0, 7.0, 8.0, 9.0))
+"""Small numbers that people use as placeholders for an unknown value."""
+
 
 @dataclass(frozen=True, slots=True)
 class LikenessThresholds:
-    """From when on a column of new rows is unlike the known ones."""
+    """From when on a column, or a value of it, is unlike the known ones."""
 
     least: float = 0.1  # share of the known rows that honest new rows are drawn from, at least
     sure: float = 1e-4  # probability of a false alarm in a column of such rows
@@ -44,8 +49,7 @@ class LikenessThresholds:
     alike: float = (
         1.0  # largest difference of mean, in deviations, and of the deviation's logarithm
     )
-    stuck: float = 0.2  # share of one value from which on it may not have been measured
-    rarer: float = 5.0  # how many times as rare the commonest value elsewhere must be
+    rarer: float = 5.0  # how many times as rare the commonest other value must be
     steps: float = 10.0  # how many times the resolution it must be
     end: float = 0.1  # share of the first or last of few values from which on its lack is odd
     other: float = 0.5
@@ -60,6 +64,10 @@ class LikenessThresholds:
     strange: float = 0.05  # share of other values in a column of two whole numbers
     clearly: float = 4.0  # standard errors by which one of two codings must fit better
     narrow: float = 0.01  # least share of a column's variance that lies within clusters
+    rare: float = 0.02  # share of values up to which they may be typing errors, and no codes
+    gap: float = 0.25  # distance of a code from the others, and of a low value, in their ranges
+    spread: float = 1.2
+    """Distance of a typing error, in ranges of the others or of their logarithms."""
 
 
 LIKENESS = LikenessThresholds()
@@ -128,8 +136,8 @@ class KnownColumns:
         Columns that hold a few whole numbers, and these.
     often : mapping of str to float
         Columns of measurements, and the share of the commonest value.
-    together : ndarray of shape (d, d), optional
-        The correlations of the columns.
+    rows : callable, optional
+        Returns the known rows (n, d), if there are any.
     between : bool
         Whether the known rows are those of other sites, whose kinds a site need not have: then only
         what is explained is said.
@@ -154,7 +162,7 @@ class KnownColumns:
     is_exact: bool = True
     levels: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     often: Mapping[str, float] = field(default_factory=dict)
-    together: Floats | None = None
+    rows: Callable[[], Floats] | None = None
     between: bool = False
     at: LikenessThresholds = LIKENESS
 
@@ -169,17 +177,15 @@ class KnownColumns:
             x = X[:, j][~np.isnan(X[:, j])]
             if not self.within[j] > 0 or not len(x):
                 continue
-            kept[name], signs = self._without_signs(j, x)
-            if (line := self._of_few(j, X, x, site)) is not None:
-                lines[name] = line
-            elif signs and not self.between:
-                lines[name] = self._of_signs(j, x, signs, site)
-        rest = {name: x for name, x in kept.items() if name not in lines}
-        odd = [name for name, x in rest.items() if self._is_odd(self.names.index(name), x)]
-        swapped = dict(self._swapped({name: rest[name] for name in odd}))
-        is_other = self.between and self._is_other(kept, {*odd, *lines}, swapped)
-        for name in odd if not is_other else ():
-            line = self._of_other(name, rest[name], swapped.get(name), site)
+            kept[name], line = (x, None) if self.between else self._of_placeholders(j, x, site)
+            line = self._of_few(j, X, x, site) or line
+            lines |= {} if line is None else {name: line}
+        asked = {name: x for name, x in kept.items() if name not in lines}
+        unlike = [name for name, x in asked.items() if self._is_odd(self.names.index(name), x)]
+        swapped = dict(self._swapped({name: asked[name] for name in unlike}))
+        is_other = self.between and self._is_other(kept, {*unlike, *lines}, swapped)
+        for name in unlike if not is_other else ():
+            line = self._of_other(name, asked[name], swapped.get(name), site)
             lines |= {} if line is None else {name: line}
         yield from (lines[name] for name in self.names if name in lines)
 
@@ -223,15 +229,13 @@ class KnownColumns:
         """
         t = np.sort(self.distances(j, x))[::-1]
         n = len(t)
+        if not n or t[0] <= 1 / self.at.least:
+            return 0
         with np.errstate(divide="ignore"):
             most = np.minimum(1.0, 1.0 / (self.at.least * t))
-        share = np.arange(1, n + 1) / n
-        with np.errstate(all="ignore"):
-            rest = np.where(share < 1, (1 - share) * np.log((1 - share) / (1 - most)), 0.0)
-            evidence = n * (share * np.log(share / most) + rest)
-        evidence = np.where(share > most, np.nan_to_num(evidence, nan=0.0), 0.0)
-        best = int(np.argmax(evidence)) if n else 0
-        is_sure = n and evidence[best] > -math.log(self.at.sure)
+        evidence = n * _evidence(np.arange(1, n + 1) / n, most)
+        best = int(np.argmax(evidence))
+        is_sure = evidence[best] > -math.log(self.at.sure)
         return max(best + 1, int(np.count_nonzero(t > 1 / self.at.least))) if is_sure else 0
 
     def _is_shrunk(self, j: int, x: Floats) -> bool:
@@ -258,52 +262,31 @@ class KnownColumns:
         mean, deviation = self._moments(j)
         return unlikeness((float(y.mean()), float(y.std())), (mean, deviation))
 
-    def _without_signs(self, j: int, x: Floats) -> tuple[Floats, list[tuple[float, int]]]:
-        """Return values without those that stand for others, and these with their counts."""
-        signs: list[tuple[float, int]] = []
-        kept = x
-        while (value := sentinel(NumberSample.from_values(kept))) is not None and len(signs) < 3:
-            is_far = self.distances(j, np.array([value]))[0] > 1 / self.at.least
-            if not (is_far or kept.min() < value < kept.max()):
-                break
-            signs.append((value, int(np.count_nonzero(kept == value))))
-            kept = kept[kept != value]
-        return kept, signs
-
-    def _of_signs(
-        self, j: int, x: Floats, signs: Sequence[tuple[float, int]], site: str | None
-    ) -> str:
-        name = self.names[j]
-        which = " and ".join(f"{value:.6g} ({count} times)" for value, count in signs)
-        values = [value for value, _ in signs]
-        say = (
-            f"say {setting('missing_values', to=values)}"
-            if site is not None
-            else "make these values missing"
-        )
-        return (
-            f"{self._column(name, site)}: {sum(n for _, n in signs)} of {len(x)} values, {which}, "
-            f"are unlike those of {self.where}; if that means missing, {say}"
-        )
+    def _of_placeholders(self, j: int, x: Floats, site: str | None) -> tuple[Floats, str | None]:
+        """Return values without placeholders that are new, and the line of these."""
+        found, rest = placeholders(NumberSample.from_values(x), self.at)
+        is_far = self.distances(j, np.array([*found])) > 1 / self.at.least
+        odd = {
+            value: count
+            for (value, count), far in zip(found.items(), is_far, strict=True)
+            if far or rest.low < value < rest.high
+        }
+        line = _placeholder_line(self.names[j], site, odd, len(x), rest) if odd else None
+        return x[~np.isin(x, [*odd])], line
 
     def _of_few(self, j: int, X: Floats, x: Floats, site: str | None) -> str | None:
         """Return the line of a column with few values, or few rows with one; else None."""
         name, n = self.names[j], len(X)
         if n >= self.at.fewest and len(x) < (1 - self.at.missing) * n:
-            return f"{self._column(name, site)}: {n - len(x)} of {n} values are missing"
-        values = np.unique(x)
-        if len(values) == 1 and n >= 2 * self.at.fewest and not float(values[0]).is_integer():
-            return (
-                f"{self._column(name, site)}: all {len(x)} values are {values[0]:.6g}; see whether "
-                "it was measured"
-            )
+            return f"{_column(name, site)}: {n - len(x)} of {n} values are missing"
         if (line := self._of_stuck(name, x, site)) is not None:
             return line
+        values = np.unique(x)
         levels = self.levels.get(name)
         if levels is None or len(x) < self.at.fewest or not self._is_recoded(x, levels):
             return None
         known, own = (_shown(each) for each in (np.array(levels), values))
-        line = f"{self._column(name, site)}: it holds {own}, and {known} in {self.where}"
+        line = f"{_column(name, site)}: it holds {own}, and {known} in {self.where}"
         if len(values) != len(levels) or np.ptp(values) != np.ptp(levels):
             return f"{line}; see whether it means the same there"
         ways = [
@@ -318,19 +301,24 @@ class KnownColumns:
 
     def _of_stuck(self, name: str, x: Floats, site: str | None) -> str | None:
         """Return the line of measurements of which many are equal, unlike elsewhere, or None."""
-        if name not in self.often or len(x) < 2 * self.at.fewest:
-            return None
         values, counts = np.unique(x, return_counts=True)
-        first = int(np.argmax(counts))
-        least = max(self.at.stuck, self.at.rarer * self.often[name]) * len(x)
-        grid = float(np.diff(values).min(initial=np.inf))
-        if counts[first] < least or abs(values[first]) < self.at.steps * grid or len(values) < 2:
+        first, value = int(counts.max()), float(values[np.argmax(counts)])
+        if len(x) < 2 * self.at.fewest or first == 1:
             return None
-        return (
-            f"{self._column(name, site)}: {counts[first]} of {len(x)} values are "
-            f"{values[first]:.6g}, and at most {self.often[name]:.1%} are one value in "
-            f"{self.where}; see whether it was measured"
-        )
+        if name not in self.often and len(values) > 1:
+            return None
+        usual, grid = self.often.get(name, 0.0), float(np.diff(values).min(initial=np.inf))
+        if len(values) == 1:
+            # all may be the same code, or 0 as what never occurred
+            is_odd = value != 0 if usual else not value.is_integer()
+        else:
+            share = first / len(x)
+            is_long = abs(value) >= self.at.steps * grid and share >= self.at.rarer * usual
+            evidence = len(x) * _evidence(np.array([share]), np.array([usual]))[0]
+            is_odd = is_long and evidence > -math.log(self.at.sure / len(values))
+        elsewhere = f", and at most {usual:.1%} are one value in {self.where}" if usual else ""
+        line = f"{_column(name, site)}: {first} of {len(x)} values are {value:.6g}{elsewhere}"
+        return f"{line}; see whether it was measured" if is_odd else None
 
     def _is_recoded(self, x: Floats, levels: Sequence[float]) -> bool:
         """Return whether values are others than a few known ones: one end is new, and one lacks.
@@ -347,12 +335,12 @@ class KnownColumns:
 
     def _way(self, X: Floats, j: int, ways: Sequence[Conversion]) -> Conversion | None:
         """Return which of two codings, of which one is reversed, goes with the other columns."""
-        if self.together is None:
+        if self.rows is None:
             tried = [self._joint(X, j, way.scale * X[:, j] + way.shift) for way in ways]
             apart = tried[1] - tried[0]
             score, error = float(apart.mean()), float(apart.std() / math.sqrt(len(apart)))
         else:
-            own, known = _correlations(X)[j], self.together[j]
+            own, known = _correlations(X)[j], _correlations(self.rows())[j]
             others = np.arange(len(known)) != j
             score = float((own * known)[others].sum())
             error = math.sqrt(float((known[others] ** 2).sum()) / len(X))
@@ -437,10 +425,6 @@ class KnownColumns:
 
     # In words
 
-    @staticmethod
-    def _column(name: str, site: str | None) -> str:
-        return f"column {name!r}" if site is None else f"column {name!r} at {site}"
-
     def _line(
         self, name: str, x: Floats, found: Explanation | None, site: str | None, given: str = ""
     ) -> str:
@@ -450,7 +434,7 @@ class KnownColumns:
         with np.errstate(all="ignore"):
             y = np.log1p(x) if name in self.logs else x
         line = (
-            f"{self._column(name, site)}: {many} of {len(x)} values are unlike those of "
+            f"{_column(name, site)}: {many} of {len(x)} values are unlike those of "
             f"{self.where}: mean {y.mean():.3g} and deviation {y.std():.3g}, there {mean:.3g} and "
             f"{deviation:.3g}"
         )
@@ -578,43 +562,98 @@ def _of_mixture(model: Any, shares: Floats) -> Floats:
 # What sites know of each other
 
 
-def unlike_sites(sites: Mapping[str, Data], at: LikenessThresholds = LIKENESS) -> Iterator[str]:
-    """Yield a line for each column of numbers of a site that is unlike those of the others.
+def unlike_sites(
+    sites: Mapping[str, Data],
+    named: Collection[str] = (),
+    bounds: Mapping[str, tuple[float, float]] | None = None,
+    at: LikenessThresholds = LIKENESS,
+) -> Iterator[str]:
+    """Yield a line for each column of numbers of which a site's values are unlike the others.
 
     Parameters
     ----------
     sites : mapping of str to Data
         The rows of each site before preparation.
+    named : collection of str
+        Columns that the user named as categories, which are skipped.
+    bounds : mapping of str to (float, float), optional
+        Bounds of columns; values outside are clipped, and so are no typing errors.
     """
     places = {site: _numbers(data) for site, data in sites.items()}
-    names = [
-        name
-        for name in next(iter(places.values()))
-        if all(name in each for each in places.values())
-    ]
+    first, *others = places.values()
+    names = [n for n in first if n not in named and all(n in each for each in others)]
     rows = {
         site: data.X[:: max(1, -(-len(data) // at.most_rows))][
             :, [places[site][name] for name in names]
         ].astype(np.float64)
         for site, data in sites.items()
     }
-    if len(rows) < 2:
-        return
-    moments = {
-        name: {
-            site: (float(np.nanmean(X[:, j])), float(np.nanstd(X[:, j])))
-            for site, X in rows.items()
+    described: dict[str, dict[str, NumberSample]] = {}
+    for j, name in enumerate(names):
+        samples = {
+            site: NumberSample.from_values(data.X[:, places[site][name]], rows[site][:, j])
+            for site, data in sites.items()
         }
-        for j, name in enumerate(names)
-        if all(np.isfinite(X[:, j]).any() for X in rows.values())
+        for site, odd, line in _odd_values(name, samples, (bounds or {}).get(name), at):
+            yield line
+            rows[site][np.isin(rows[site][:, j], odd), j] = np.nan
+            samples[site] = samples[site].without(*odd)
+        described[name] = samples
+    if len(rows) > 1:
+        yield from _unlike(described, rows, at)
+
+
+def _odd_values(
+    name: str,
+    samples: Mapping[str, NumberSample],
+    bounds: tuple[float, float] | None,
+    at: LikenessThresholds,
+) -> Iterator[tuple[str, list[float], str]]:
+    """Yield sites with values of a column that stand for something else, and a line about them."""
+    rest: dict[str, NumberSample] = {}
+    for site, sample in samples.items():
+        found, rest[site] = placeholders(sample, at)
+        if found:
+            yield site, [*found], _placeholder_line(name, site, found, sample.n, rest[site])
+    every = NumberSample.joined(rest.values())
+    wrong = typing_errors(every, at)
+    inside = every.without(*wrong)
+    low, high = bounds or (-math.inf, math.inf)
+    for site, sample in rest.items():
+        if odd := [value for value in wrong if low <= value <= high and value in sample.values]:
+            yield (
+                site,
+                odd,
+                f"column {name!r} at {site}: {listed(list(map(_number, odd)))} "
+                f"{'are' if odd[1:] else 'is'} far from the others, {_number(inside.low)} to "
+                f"{_number(inside.high)}; if it is wrong, mend it, or say "
+                f"{setting('prepare', 'bounds', name, to=[inside.low, inside.high])}",
+            )
+
+
+def _unlike(
+    described: Mapping[str, Mapping[str, NumberSample]],
+    rows: Mapping[str, Floats],
+    at: LikenessThresholds,
+) -> Iterator[str]:
+    """Yield a line for each column of a site's rows (n, d) that is unlike that of the others."""
+    moments = {
+        name: {site: sample.moments for site, sample in samples.items()}
+        for name, samples in described.items()
+        if all(sample.n for sample in samples.values())
     }
     counts = {name: dict.fromkeys(of_site, 1e9) for name, of_site in moments.items()}
     # of those, the sums say enough
     units = {f"column {each.name!r}" for each in odd_columns(moments, counts) if each.fits}
+    every = {name: NumberSample.joined(samples.values()) for name, samples in described.items()}
     said: set[str] = set()
     for site, X in rows.items():
-        others = np.concatenate([each for other, each in rows.items() if other != site])
-        for line in _known_rows(names, others, at).unlike(X, site) if len(others) else ():
+        others = {name: each.less(described[name][site]) for name, each in every.items()}
+
+        def of_others(site: str = site) -> Floats:
+            return np.concatenate([each for other, each in rows.items() if other != site])
+
+        for line in _known_samples(others, of_others, at).unlike(X, site):
             column = line.partition(" at ")[0]
             if column not in said and (column not in units or "exchanged" in line):
                 yield line
@@ -626,35 +665,30 @@ def _numbers(data: Data) -> dict[str, int]:
     return {c.name: j for j, c in enumerate(columns_of(data)) if c.kind == "number"}
 
 
-def _known_rows(names: Sequence[str], X: Floats, at: LikenessThresholds) -> KnownColumns:
-    """Return what rows (n, d) of other sites show of their columns."""
-    there = np.logical_not(np.isnan(X))
-    n = np.maximum(there.sum(axis=0), 1)
-    mean = np.nan_to_num(X).sum(axis=0) / n
-    variance = np.nan_to_num((X - mean) ** 2).sum(axis=0) / n
+def _known_samples(
+    samples: Mapping[str, NumberSample], rows: Callable[[], Floats], at: LikenessThresholds
+) -> KnownColumns:
+    """Return what the values at other sites show of their columns."""
     levels: dict[str, tuple[float, ...]] = {}
     often: dict[str, float] = {}
-    for name, x in zip(names, X.T, strict=True):
-        values, counts = np.unique(x[~np.isnan(x)], return_counts=True)
-        if counts.sum() < 4 * at.fewest:
+    for name, sample in samples.items():
+        values, counts, n = sample.values, sample.counts, sample.n
+        if n < 4 * at.fewest:
             continue
-        is_whole = bool((values == np.floor(values)).all())
-        if not is_whole:
-            often[name] = float(counts.max() / counts.sum())
-        elif (
-            1 <= np.ptp(values) == len(values) - 1 < at.few
-            and min(counts[0], counts[-1]) >= at.end * counts.sum()
-        ):
+        if not sample.whole or len(values) > at.few:
+            often[name] = float(counts.max() / n)
+        elif 1 <= np.ptp(values) == len(values) - 1 and min(counts[0], counts[-1]) >= at.end * n:
             levels[name] = tuple(values.tolist())
+    moments = np.array([each.moments for each in samples.values()]).reshape(-1, 2)
     return KnownColumns(
-        tuple(names),
-        mean[None],
+        tuple(samples),
+        moments[:, :1].T,
         np.ones(1),
-        variance,
+        moments[:, 1] ** 2,
         where="the other sites",
         levels=levels,
         often=often,
-        together=_correlations(X),
+        rows=rows,
         between=True,
         at=at,
     )
@@ -671,6 +705,163 @@ def _correlations(X: Floats) -> Floats:
     return correlations
 
 
+def _evidence(share: Floats, most: Floats) -> Floats:
+    """Return how unlikely a share of values is where at most another is due, for each value.
+
+    By Chernoff's bound, n times that is at most minus the logarithm of its probability.
+    """
+    with np.errstate(all="ignore"):
+        rest = np.where(share < 1, (1 - share) * np.log((1 - share) / (1 - most)), 0.0)
+        evidence = np.nan_to_num(share * np.log(share / most) + rest, nan=0.0)
+    unlikely: Floats = np.where(share > most, evidence, 0.0)
+    return unlikely
+
+
+# Values that stand for something else
+
+
+def placeholders(
+    sample: NumberSample, at: LikenessThresholds = LIKENESS
+) -> tuple[dict[float, int], NumberSample]:
+    """Return values that seem to stand for missing ones, with their counts, and the other values.
+
+    Examples
+    --------
+    >>> ages = np.arange(20.0, 80.0)
+    >>> found, rest = placeholders(NumberSample.from_values(np.append(ages, [-999.0] * 5)))
+    >>> found, rest.low, rest.high
+    ({-999.0: 5}, 20.0, 79.0)
+    >>> placeholders(NumberSample.from_values(ages))[0]
+    {}
+    """
+    found: dict[float, int] = {}
+    while len(found) < 3 and (value := _placeholder(sample, at)) is not None:
+        found[value] = int(sample.counts[sample.values == value].sum())
+        sample = sample.without(value)
+    return found, sample
+
+
+def _placeholder(sample: NumberSample, at: LikenessThresholds) -> float | None:
+    """Return the first or last value if it is far from all others, or a frequent one, or None."""
+    if len(sample.values) < 4:
+        return None
+    for end in (0, -1):
+        value, count = float(sample.values[end]), int(sample.counts[end])
+        rest = sample.without(value)
+        while _is_sign(value) and len(rest.values) > 3 and _is_sign(float(rest.values[end])):
+            rest = rest.without(float(rest.values[end]))
+        if _is_apart(value, count, rest, at):
+            return value
+    # a long one among measurements, of which few are equal
+    value = float(sample.values[np.argmax(sample.counts)])
+    *_, second, most = np.sort(sample.counts)
+    is_long = _is_sign(value) and abs(value) >= 99.9
+    return value if is_long and most >= at.rarer * second else None
+
+
+def _is_apart(value: float, count: int, rest: NumberSample, at: LikenessThresholds) -> bool:
+    gap = max(rest.low - value, value - rest.high) / (rest.high - rest.low)
+    is_often, share = count >= 3, count / (count + rest.n)
+    if value == 0:
+        return is_often and len(rest.values) > at.few and gap > at.gap
+    if _is_sign(value):
+        is_only_negative = value <= -99 and rest.low >= 0
+        return (is_often and is_only_negative) or gap > (at.gap if is_often else at.margin)
+    if not is_often or share < at.rare:
+        return False
+    if value in SIGNS and share <= 0.5 and _is_beside(value, rest, at):
+        return True
+    return value.is_integer() and count >= 5 and gap > at.margin
+
+
+def _is_sign(value: float) -> bool:
+    """Return whether people use this number as a placeholder for an unknown value.
+
+    Examples
+    --------
+    >>> [_is_sign(value) for value in (-999.0, 99.99, 8888.8, 9.0, 998.0, 1.9)]
+    [True, True, True, False, False, False]
+    """
+    digits = f"{abs(value):.15g}".replace(".", "")
+    return len(digits) > 1 and set(digits) in ({"9"}, {"8"}, {"7"})
+
+
+def _is_beside(value: float, rest: NumberSample, at: LikenessThresholds) -> bool:
+    """Return whether a small number stands for an unknown value beside others.
+
+    It is the only negative one, where others have decimals or all are above 0; or follows a few
+    whole numbers, of which the next two are lacking.
+    """
+    if value < 0:
+        return rest.low > 0 or (rest.low >= 0 and not rest.whole)
+    return rest.whole and len(rest.values) <= at.few and value - rest.high > 2
+
+
+def _placeholder_line(
+    name: str, site: str | None, found: Mapping[float, int], n: int, rest: NumberSample
+) -> str:
+    which = listed([f"{_number(value)} ({count / n:.1%})" for value, count in found.items()])
+    values = [value if value else f"{name}:0" for value in found]
+    say = f"say {setting('missing_values', to=values)}" if site else "make these values missing"
+    return (
+        f"{_column(name, site)}: {which} of the values, the others are {_number(rest.low)} to "
+        f"{_number(rest.high)}; if that means missing, {say}"
+    )
+
+
+def typing_errors(sample: NumberSample, at: LikenessThresholds = LIKENESS) -> list[float]:
+    """Return the few values far from the others, among which a power of ten brings them.
+
+    Examples
+    --------
+    >>> heights = np.arange(150.0, 200.0)
+    >>> typing_errors(NumberSample.from_values(np.append(heights, 17_800.0)))
+    [17800.0]
+    >>> typing_errors(NumberSample.from_values(heights))
+    []
+    """
+    values, n = sample.values, sample.n
+    most = min(3, max(1, int(at.rare * n)))
+    if n < 2 * at.fewest or len(values) < at.fewest:
+        return []
+    quartiles = sample.quantile(0.75) - sample.quantile(0.25)
+    for k in range(1, most + 1):
+        for odd, rest in ((slice(-k, None), slice(-k)), (slice(k), slice(k, None))):
+            is_rare = sample.counts[odd].sum() <= most
+            if is_rare and _is_mistyped(values[odd], values[rest], quartiles, at):
+                return [float(value) for value in values[odd]]
+    return []
+
+
+def _is_mistyped(odd: Floats, rest: Floats, quartiles: float, at: LikenessThresholds) -> bool:
+    """Return whether odd values are far from the rest, and powers of ten bring them there.
+
+    Of amounts that reach down to 0, a small one is near the others; and the wider these are beside
+    the distance of their quartiles, the farther some lie.
+    """
+    low, high = float(rest[0]), float(rest[-1])
+    powers = 10.0 ** np.array([-3, -2, -1, 1, 2, 3])
+    back = np.abs(odd)[:, None] * np.append(powers, -powers)
+    if not ((low <= back) & (back <= high)).any(axis=1).all():
+        return False
+    if low > 0 and odd[0] > 0:
+        is_apart = odd[0] > high or low - odd[-1] > at.gap * (high - low)
+        off = max(odd[0] / high, low / odd[-1])
+        return bool(is_apart and math.log(off) >= at.spread * math.log(high / low))
+    return bool(max(odd[0] - high, low - odd[-1]) * quartiles > at.spread * (high - low) ** 2)
+
+
+# In words
+
+
+def _column(name: str, site: str | None) -> str:
+    return f"column {name!r}" if site is None else f"column {name!r} at {site}"
+
+
+def _number(value: float) -> str:
+    return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.6g}"
+
+
 def _shown(values: Floats, most: int = 5) -> str:
     """Return the first values in words."""
-    return listed([f"{value:.6g}" for value in values[:most]] + ["more"] * (len(values) > most))
+    return listed([_number(value) for value in values[:most]] + ["more"] * (len(values) > most))

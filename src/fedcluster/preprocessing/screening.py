@@ -37,9 +37,6 @@ CODES = {
 }  # fmt: skip
 """Last words in the names of columns whose numbers are codes."""
 
-SIGNS = frozenset((-9.0, -8.0, -7.0, -2.0, -1.0, 7.0, 8.0, 9.0))
-"""Small numbers that people use as placeholders for an unknown value."""
-
 
 @dataclass(frozen=True, slots=True)
 class ScreenThresholds:
@@ -49,22 +46,6 @@ class ScreenThresholds:
     few_values: int = 12  # number of distinct whole numbers up to which they may be codes
     long: int = 7  # number of digits from which on distinct numbers of equal length are keys
     dense: int = 4  # largest ratio of the range of keys to the number of rows
-    sentinel_share: float = 0.005  # share of rows from which on a typical placeholder is frequent
-    plain_share: float = 0.02  # the same, of any other value
-    sign_gap: float = 0.25
-    """Distance from the others, in their ranges, of a typical placeholder or a low typing error."""
-    plain_gap: float = 2.0  # the same, of a value of no special kind
-    zero_gap: float = 0.2  # the same, of zero
-    next_gap: float = 8.0
-    """Distance of zero from the others, in distances between the lowest of them."""
-    most: float = 0.5  # share from which on a small number says something, as of never called
-    repeated: float = 5.0
-    """How many times as often as any other value a placeholder among them occurs."""
-    most_typos: int = 3  # typing errors of a column that are named
-    factor: float = 0.8  # decimal digits by which a typing error is off, at least
-    spread: float = 1.2  # the same, as a multiple of the digits that the other values span
-    far: float = 5.0  # for columns that may be 0: distance of a typing error in ranges
-    light: float = 8.0  # for these: largest range of the other values, in interquartile distances
 
 
 SCREENED = ScreenThresholds()
@@ -78,10 +59,9 @@ def screened(
     sites: Mapping[str, SourceSummary],
     categories: Collection[str] = (),
     made: Collection[str] = (),
-    bounds: Mapping[str, tuple[float, float]] | None = None,
     at: ScreenThresholds = SCREENED,
 ) -> FitReport:
-    """Return what to leave out, ask about and warn of in numeric columns.
+    """Return what to leave out and what to ask about of numeric columns.
 
     Parameters
     ----------
@@ -91,8 +71,6 @@ def screened(
         Columns that the user named as categories, which are skipped.
     made : collection of str
         Columns whose numbers were converted from dates, and so are measurements.
-    bounds : mapping of str to (float, float), optional
-        Bounds of columns; there are no warnings for values outside, which are clipped.
 
     Examples
     --------
@@ -116,17 +94,8 @@ def screened(
     used = {name: each for name, each in by_column.items() if name not in left_out}
     if not used and not any(c.kind == "text" for s in sites.values() for c in s.columns.values()):
         left_out, used = {}, by_column
-    warnings = [
-        line
-        for name, samples in used.items()
-        for site, sample in samples.items()
-        for line in (
-            *suspicious(name, site, sample, (bounds or {}).get(name), at=at),
-            *_constant_alone(name, site, samples, at),
-        )
-    ]
     notes = _notes({name: each for name, each in used.items() if name in given}, at)
-    return FitReport(left_out=left_out, notes=tuple(notes), warnings=tuple(warnings))
+    return FitReport(left_out=left_out, notes=tuple(notes))
 
 
 # Names and keys
@@ -182,183 +151,6 @@ def _has_few_values(samples: Sequence[NumberSample], at: ScreenThresholds) -> bo
     rows = sum(sample.n for sample in samples)
     is_whole = all(sample.whole for sample in samples)
     return is_whole and 2 < len(values) <= at.few_values and rows >= 5 * len(values)
-
-
-# Values that stand for something else
-
-
-def suspicious(
-    name: str,
-    site: str,
-    sample: NumberSample,
-    bounds: tuple[float, float] | None = None,
-    at: ScreenThresholds = SCREENED,
-) -> Iterator[str]:
-    """Yield warnings of a column's values at a site that are not measurements."""
-    signs: list[tuple[float, float]] = []
-    rest = sample
-    while (value := sentinel(rest, at)) is not None and len(signs) < 3:
-        count = int(rest.counts[rest.values == value].sum())
-        signs.append((value, count / sample.n))
-        rest = rest.without(value)
-    if signs:
-        which = listed([f"{_number(value)} ({share:.1%})" for value, share in signs])
-        values = [v if v else f"{name}:0" for v, _ in signs]
-        yield (
-            f"column {name!r} at {site}: {which} of the values, the others are "
-            f"{_number(rest.low)} to {_number(rest.high)}; if that means missing, say "
-            f"{setting('missing_values', to=values)}"
-        )
-    low, high = bounds or (-np.inf, np.inf)
-    if odd := [value for value in typing_errors(rest, at) if low <= value <= high]:
-        inside = rest
-        for value in odd:
-            inside = inside.without(value)
-        are = "is" if len(odd) == 1 else "are"
-        yield (
-            f"column {name!r} at {site}: {listed(list(map(_number, odd)))} {are} far from the "
-            f"others, {_number(inside.low)} to {_number(inside.high)}; if it is wrong, mend it, "
-            f"or say {setting('prepare', 'bounds', name, to=[inside.low, inside.high])}"
-        )
-
-
-def _constant_alone(
-    name: str, site: str, samples: Mapping[str, NumberSample], at: ScreenThresholds
-) -> Iterator[str]:
-    """Yield a warning of a measurement with one value at a site and many at all others."""
-    others = [sample for other, sample in samples.items() if other != site]
-    if not others or min(len(each.values) for each in others) <= at.few_values:
-        return
-    own = samples[site]
-    # a column of zeros is usually a count of what never occurred
-    if own.n >= at.enough and len(own.values) == 1 and own.values[0]:
-        value = _number(float(own.values[0]))
-        yield (
-            f"column {name!r} is {value} in all rows of {site}, and varies elsewhere; if it was "
-            f"not measured there, mend it or say --exclude {quoted(name)}"
-        )
-
-
-def sentinel(sample: NumberSample, at: ScreenThresholds = SCREENED) -> float | None:
-    """Return a frequent value that is far from all others, or None.
-
-    Examples
-    --------
-    >>> ages = np.arange(20.0, 80.0)
-    >>> sentinel(NumberSample.from_values(np.concatenate([ages, [-999.0] * 5])))
-    -999.0
-    >>> sentinel(NumberSample.from_values(ages))
-    """
-    if len(sample.values) < 4:
-        return None
-    for end in (0, -1):
-        value, count = float(sample.values[end]), int(sample.counts[end])
-        rest = sample.without(value)
-        while _is_sign(value) and len(rest.values) > 3 and _is_sign(float(rest.values[end])):
-            rest = rest.without(float(rest.values[end]))
-        if _is_sentinel(value, count / sample.n, count, rest, at):
-            return value
-    return _repeated_sign(sample, at)
-
-
-def _repeated_sign(sample: NumberSample, at: ScreenThresholds) -> float | None:
-    """Return a placeholder of three digits or more among measurements, of which few are equal."""
-    counts = sample.counts.astype(np.float64)
-    first = int(np.argmax(counts))
-    value, count = float(sample.values[first]), counts[first]
-    counts[first] = 0
-    is_long = _is_sign(value) and abs(value) >= 99.9
-    return value if is_long and count >= at.repeated * max(1, counts.max()) else None
-
-
-def _is_sentinel(
-    value: float, share: float, count: int, rest: NumberSample, at: ScreenThresholds
-) -> bool:
-    gap = rest.low - value if value < rest.low else value - rest.high
-    size = rest.high - rest.low
-    if count < 3 or share < at.sentinel_share:
-        return False
-    if value == 0:
-        # the usual distance of neighbouring values
-        near = float(np.median(np.diff(rest.values[: at.few_values])))
-        is_apart = rest.low > max(at.zero_gap * size, at.next_gap * near)
-        return len(rest.values) > at.few_values and is_apart
-    if _is_sign(value):
-        is_outside = value < 0 <= rest.low and value <= -99
-        return is_outside or gap > at.sign_gap * size
-    if value in SIGNS and at.plain_share <= share <= at.most and _is_beside(value, rest, at):
-        return True
-    is_plain = value.is_integer() and count >= 5 and share >= at.plain_share
-    return is_plain and gap > at.plain_gap * size
-
-
-def _is_sign(value: float) -> bool:
-    """Return whether people use this number as a placeholder for an unknown value.
-
-    Examples
-    --------
-    >>> [_is_sign(value) for value in (-999.0, 99.99, 8888.8, 9.0, 998.0, 1.9)]
-    [True, True, True, False, False, False]
-    """
-    digits = f"{abs(value):.15g}".replace(".", "")
-    return len(digits) > 1 and set(digits) in ({"9"}, {"8"}, {"7"})
-
-
-def _is_beside(value: float, rest: NumberSample, at: ScreenThresholds) -> bool:
-    """Return whether a small number stands for an unknown value beside others.
-
-    It is the only negative one, where others have decimals or all are above 0; or follows a few
-    whole numbers, of which the next two are lacking.
-    """
-    if value < 0:
-        return rest.low > 0 or (rest.low >= 0 and not rest.whole)
-    return rest.whole and len(rest.values) <= at.few_values and value - rest.high > 2
-
-
-def typing_errors(sample: NumberSample, at: ScreenThresholds = SCREENED) -> list[float]:
-    """Return the few values that are off by a factor of about ten or a hundred, if any.
-
-    Examples
-    --------
-    >>> heights = np.arange(150.0, 200.0)
-    >>> typing_errors(NumberSample.from_values(np.append(heights, 17_800.0)))
-    [17800.0]
-    >>> typing_errors(NumberSample.from_values(heights))
-    []
-    """
-    values = sample.values
-    if sample.n < at.enough or len(values) < 6:
-        return []
-    below = [sample.low] if sample.low < values[0] else []
-    above = [sample.high] if sample.high > values[-1] else []
-    values = np.concatenate([below, values, above])
-    if len(values) < 8:
-        return []
-    counts = np.concatenate([[0] * len(below), sample.counts, [0] * len(above)])
-    most = min(at.most_typos, max(1, sample.n // 50))
-    for n in range(1, most + 1):
-        for odd, rest in ((slice(-n, None), slice(-n)), (slice(n), slice(n, None))):
-            if counts[odd].sum() <= most and _is_off(values[odd], values[rest], sample, at):
-                return [float(value) for value in values[odd]]
-    return []
-
-
-def _is_off(odd: np.ndarray, rest: np.ndarray, sample: NumberSample, at: ScreenThresholds) -> bool:
-    """Return whether all odd values are far from the rest of the values."""
-    low, high = rest[0], rest[-1]
-    if low > 0 and odd[0] > 0:
-        digits = np.log10(high / low)
-        off = np.log10(max(odd[0] / high, low / odd[-1]))
-        is_apart = odd[0] > high or low - odd[-1] > at.sign_gap * (high - low)
-        return bool(is_apart and digits > 0 and off >= max(at.factor, at.spread * digits))
-    if not max(odd[0] - high, low - odd[-1]) > at.far * (high - low):
-        return False
-    quartiles = sample.quantile(0.75) - sample.quantile(0.25)
-    return bool(high - low <= at.light * quartiles)
-
-
-def _number(value: float) -> str:
-    return f"{value:.0f}" if float(value).is_integer() and abs(value) < 1e15 else f"{value:.6g}"
 
 
 TARGETS = {

@@ -366,9 +366,10 @@ def odd_columns(
     honest: dict[str, dict[str, float]] = {}
     seen: dict[str, list[tuple[OddColumn, float]]] = {name: [] for name in columns}
     for name, moments in columns.items():
-        of_column = (counts or {}).get(name, {})
-        for site in moments if len(moments) > 1 else ():
-            odd, among = _seen(name, site, moments, of_column, at)
+        every, of_column = np.array([*moments.values()]), (counts or {}).get(name, {})
+        few = min((of_column.get(each, math.inf) for each in moments), default=math.inf)
+        for i, site in enumerate(moments if len(moments) > 1 else ()):
+            odd, among = _seen(name, site, moments[site], np.delete(every, i, axis=0), few, at)
             if odd is not None and not odd.fits:
                 honest.setdefault(site, {})[name] = odd.apart
             if odd is not None and odd.apart >= at.margin * among:
@@ -391,19 +392,22 @@ def odd_columns(
 
 
 def _seen(
-    name: str, site: str, moments: Moments, counts: Mapping[str, float], at: UnitThresholds
+    name: str,
+    site: str,
+    here: tuple[float, float],
+    others: Floats,
+    few: float,
+    at: UnitThresholds,
 ) -> tuple[OddColumn | None, float]:
     """Return a column at a site, and how unlike others are by chance and are each other.
 
     There is no column if it is constant.
     """
-    here = moments[site]
-    others = np.array([both for other, both in moments.items() if other != site])
     there = float(np.median(others[:, 0])), float(np.median(others[:, 1]))
     least = at.rounding * max(here[1], there[1], abs(here[0] - there[0]))
     if min(here[1], others[:, 1].min()) <= least:
         return None, math.inf
-    wide, few = at.tails[len(others) > 1], min(counts.get(each, math.inf) for each in moments)
+    wide = at.tails[len(others) > 1]
     width = min(wide, max(d / abs(m) if m else 0.0 for m, d in (here, there)))
     among = unlikeness(others.min(axis=0).tolist(), others.max(axis=0).tolist())
     among = max(among, (1.0 + width) * (at.least + 1.0 / math.sqrt(few)))

@@ -712,7 +712,7 @@ def screen(
     chosen : bool
         Whether the user chose the columns; then none is left out.
     """
-    screening = screened(summaries, prepare.named, dates, prepare.bounds)
+    screening = screened(summaries, prepare.named, dates)
     unreadable = {
         name: f"at {site}, {reason}"
         for site, table in tables.items()
@@ -726,9 +726,10 @@ def screen(
     rest = {site: table.without(left_out) for site, table in tables.items()}
     rows = {site: each.rows for site, each in rest.items() if isinstance(each.rows, Data)}
     filled = prepare.missing in ("mean", "median")
+    odd = [*unlike_sites(rows, prepare.named, prepare.bounds)] if rows else []
     if len(rows) == len(rest):
-        odd = (*unlike_sites(rows), *no_features(rows, chosen=chosen, filled=filled))
-        screening = replace(screening, warnings=(*screening.warnings, *odd))
+        odd += no_features(rows, chosen=chosen, filled=filled)
+    screening = replace(screening, warnings=tuple(odd))
     if chosen:
         return dict(tables), replace(screening, left_out={}, notes=())
     if any(table.limits is not None for table in tables.values()):

@@ -26,6 +26,7 @@ from fedcluster.model import Model
 from fedcluster.model.run import Run
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import FitReport, PreprocessingSpec
+from fedcluster.preprocessing.likeness import unlike_sites
 from fedcluster.preprocessing.screening import screened
 from fedcluster.privacy import MinClusterSize, MinRows
 
@@ -687,4 +688,4 @@ def doubts_about(data: Data) -> list[str]:
         "without it if that is not meant."
         for name, why in screening.left_out.items()
     ]
-    return [*lines, *(f"Look at {line}." for line in screening.warnings)]
+    return [*lines, *(f"Look at {line}." for line in unlike_sites({"this site": data}))]
