@@ -28,20 +28,20 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 26_627,
-    "lines of the application": 21_316,
-    "modules": 226,
-    "functions": 4_424,
+    "lines of the library": 27_218,
+    "lines of the application": 21_379,
+    "modules": 229,
+    "functions": 4_475,
     "modules that a fit loads": 72,
     "constants": 247,
-    "commands": 43,
-    "options": 227,
+    "commands": 44,
+    "options": 235,
     "options of fit": 25,
-    "refused combinations": 49,
-    "words of the pages": 35_998,
+    "refused combinations": 50,
+    "words of the pages": 35_987,
     "pages": 28,
-    "lines of tests": 64_601,
-    "lines of tests of refusals and pairs": 2_679,
+    "lines of tests": 64_869,
+    "lines of tests of refusals and pairs": 2_682,
 }
 
 

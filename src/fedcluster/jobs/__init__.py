@@ -19,6 +19,7 @@ from fedcluster.jobs._procedure import drawn as drawn
 from fedcluster.jobs._procedure import fitted_preprocessing as fitted_preprocessing
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.recipes.specifications import (
+    Compare,
     Evaluate,
     Fit,
     PrivateFit,
@@ -29,10 +30,10 @@ from fedcluster.recipes.specifications import (
 )
 from fedcluster.rounds import Plan
 
-__all__ = ["Evaluate", "Fit", "JobReport", "Profile", "SelectK", "execute", "fit_of"]
+__all__ = ["Compare", "Evaluate", "Fit", "JobReport", "Profile", "SelectK", "execute", "fit_of"]
 
 JOBS: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {Fit.kind: fit_of, **{job.kind: job for job in (SelectK, Evaluate, Profile)}}
+    {Fit.kind: fit_of, **{job.kind: job for job in (SelectK, Evaluate, Profile, Compare)}}
 )
 """What makes a job of each name from its parameters."""
 
@@ -43,6 +44,7 @@ PROCEDURES: Mapping[type[Any], str] = MappingProxyType(
         SelectK: "_kinds:SelectProcedure",
         Evaluate: "_of_model:EvaluateProcedure",
         Profile: "_of_model:ProfileProcedure",
+        Compare: "_outcomes:CompareProcedure",
     }
 )
 """The procedure of each kind of job, and its module, which is loaded for the first such job."""
@@ -60,7 +62,7 @@ def execute(
 
     Parameters
     ----------
-    job : Fit, SelectK, Evaluate or Profile
+    job : Fit, SelectK, Evaluate, Profile or Compare
         The job.
     engine : Engine
         The engine that asks the sites.

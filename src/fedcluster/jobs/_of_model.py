@@ -37,10 +37,10 @@ class OfModel(Procedure):
         return self._read(self.job.model)
 
     def _read(self, model: Any) -> Model:
-        """Return a model, read from its file if need be; beside another, columns have names."""
+        """Return a model, read from its file; beside more columns, its own have names."""
         read: Model = model if isinstance(model, Model) else Model.load(model, self.job.algorithms)
-        two = getattr(self.job, "beside", None) is not None
-        return replace(read, preprocessor=read.by_name) if two else read
+        more = getattr(self.job, "beside", None) or getattr(self.job, "outcomes", None)
+        return read if more is None else replace(read, preprocessor=read.by_name)
 
     @property
     def preprocessing(self) -> Preprocessor | None:

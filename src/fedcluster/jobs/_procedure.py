@@ -30,7 +30,7 @@ from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.spec import in_words
 from fedcluster.privacy.limits import must_round
 from fedcluster.recipes.robust import Influence, Listener, robust_rule, with_account
-from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
+from fedcluster.recipes.specifications import Compare, Evaluate, Fit, Profile, SelectK
 from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 release = LazyModule("fedcluster.jobs.release")
 
-Job = Fit | SelectK | Evaluate | Profile
+Job = Fit | SelectK | Evaluate | Profile | Compare
 Watch = Callable[[CommunicationRound], None]
 
 

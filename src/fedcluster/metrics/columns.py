@@ -24,7 +24,16 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from fedcluster.core import Data, Floats, Labels, State, Summary
-from fedcluster.core.ranges import CENTERS, ONE_CENTER, Allowed, Array, Box, LineBounds, Whole
+from fedcluster.core.ranges import (
+    CENTERS,
+    ONE_CENTER,
+    Allowed,
+    Array,
+    Box,
+    LineBounds,
+    OneOf,
+    Whole,
+)
 from fedcluster.metrics.moments import add_by_cluster, in_parts, no_rows, row_weights
 from fedcluster.metrics.objectives import nearest_present
 
@@ -368,6 +377,13 @@ class ClusterCells:
     + 1)``, the edges of each cluster's cells; and ``overall (t, c + 1)``, those for all rows.
     Missing values are in no cell.
 
+    Parameters
+    ----------
+    given : int, optional
+        The number, from 1, of a column; only rows that have ``value`` there count.
+    value : {0, 1}
+        This value.
+
     Notes
     -----
     A site sends at most (k + 1) t c numbers: a line for each cell, without sums.
@@ -383,6 +399,7 @@ class ClusterCells:
     """
 
     allowed = Allowed(
+        {"given": Whole(1, 1, "d", none=True), "value": OneOf((0, 1))},
         centers=CENTERS,
         memory={
             "columns": Array(("searched",), below="d"),
@@ -393,6 +410,8 @@ class ClusterCells:
         gaps=True,
     )
     client_additive = server_additive = True
+    given: int | None = None
+    value: int = 1
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line without sums for each cell."""
@@ -401,6 +420,8 @@ class ClusterCells:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the weights and the numbers of rows of the cells."""
+        if self.given is not None:
+            data = data.take(data.X[:, self.given - 1] == self.value)
         labels, weight = _clusters(data, state.centers), row_weights(data)
         edges = np.concatenate([state.memory["edges"], state.memory["overall"][None]])
         order = np.argsort(labels, kind="stable")

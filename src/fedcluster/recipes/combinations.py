@@ -108,6 +108,7 @@ def _tell_why(key: str) -> Condition:
 OF_SITES: Mapping[str, Condition] = {
     "epsilon": _is_private,
     "exact": lambda job, _: not _is_private(job, _),
+    "outcomes": lambda job, _: hasattr(job, "outcomes"),
     "budget": _tell("PrivacyBudget"),
     "groups": _tell("Groups"),
     "weights": _tell_why("noise-weights"),

@@ -68,14 +68,14 @@ def profiling(
     >>> profiles.columns[0].means, profiles.names
     (array([42., 82., 58.]), ('younger', 'older'))
     """
-    layout = _layout(columns, reported)
-    state = State(np.array(centers), np.zeros(len(centers)), memory={"texts": _texts(layout)})
+    layout = layout_of(columns, reported)
+    state = State(np.array(centers), np.zeros(len(centers)), memory={"texts": texts_of(layout)})
     [answers] = yield [Task(ClusterColumns(), state, everyone=True)]
-    first = _Sums(state, answers)
+    first = ColumnSums(state, answers)
     about = State(first.points, state.weights, round=1, memory=state.memory)
     cells = _cells(layout, first, smallest)
     again, *counted = yield [Task(ClusterColumns(), about, everyone=True), *cells]
-    sums = _Sums(about, again)
+    sums = ColumnSums(about, again)
     medians = np.full((2, *sums.weights_of_all.shape), np.nan)
     for task, answer in zip(cells, counted, strict=True):
         places = task.state.memory["columns"].astype(int)
@@ -197,7 +197,7 @@ def crossed(one: AssignedRows, other: AssignedRows) -> Plan[Crossing]:
     return Crossing(rows, float(every.total().weights.sum()))
 
 
-def _layout(columns: Sequence[str], reported: Preprocessor | None) -> Layout:
+def layout_of(columns: Sequence[str], reported: Preprocessor | None) -> Layout:
     """Return the layout of rows that a preprocessor describes, or of plain numeric columns."""
     if reported is None:
         return [(name, None, np.array([j])) for j, name in enumerate(columns)]
@@ -213,14 +213,14 @@ def _layout(columns: Sequence[str], reported: Preprocessor | None) -> Layout:
     ]
 
 
-def _texts(layout: Layout) -> Floats:
+def texts_of(layout: Layout) -> Floats:
     """Return, for each position in a row, the number of its text, or 0 for numbers."""
     is_text = [levels is not None for _, levels, _ in layout]
     texts = np.where(is_text, np.cumsum(is_text), 0)
     return np.repeat(texts, [len(places) for *_, places in layout]).astype(np.float64)
 
 
-class _Sums:
+class ColumnSums:
     """Sums of the columns of k clusters, from the answers to `ClusterColumns`.
 
     Parameters
@@ -242,15 +242,15 @@ class _Sums:
         safe = np.where(self.weights > 0, self.weights, np.nan)
         sums = total.sums.reshape(k, -1, 2)[:, -d:] / safe[:, :, None]
         moved, squares = sums.transpose(2, 0, 1)
-        self._centers, self.texts = state.centers, state.memory["texts"]
-        self.means = state.centers + moved
+        self.centers, self.texts = state.centers, state.memory["texts"]
+        self.moved, self.means = moved, state.centers + moved
         self.spreads = np.sqrt(np.maximum(squares - moved**2, 0.0))
 
     @property
     def points(self) -> Floats:
         """Return the means (k, d), or the centre asked about for a cluster without rows."""
         there = (self.weights > 0) & (self.texts == 0)
-        return np.where(there, self.means, self._centers)
+        return np.where(there, self.means, self.centers)
 
     @property
     def weights_of_all(self) -> Floats:
@@ -269,7 +269,7 @@ class _Sums:
         return means, np.vstack([self.spreads, spread])
 
 
-def _cells(layout: Layout, sums: _Sums, smallest: int) -> list[Task]:
+def _cells(layout: Layout, sums: ColumnSums, smallest: int) -> list[Task]:
     """Return the task that counts rows around the medians; None without numeric columns.
 
     The median lies within a standard deviation of the mean: H. Hotelling & L. M. Solomons, Annals
@@ -346,7 +346,7 @@ def _ends(edges: Floats, cell: int) -> tuple[float, float]:
 
 
 def _profile(
-    column: tuple[str, tuple[str, ...] | None, NDArray[np.intp]], sums: _Sums, medians: Floats
+    column: tuple[str, tuple[str, ...] | None, NDArray[np.intp]], sums: ColumnSums, medians: Floats
 ) -> ColumnProfile:
     """Return the profile of one column."""
     name, levels, places = column

@@ -810,6 +810,40 @@ class Profile:
     seed: int = 0
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Compare:
+    """Job that compares the clusters of a model by outcomes that were not clustered by.
+
+    Parameters
+    ----------
+    model : str or Model
+        The model, or its file.
+    outcomes : sequence of str
+        The columns: texts, numbers, or numbers that are 0 or 1.
+    time : str, optional
+        The column with the time at which outcomes of 0 and 1 happened, or until which they had not.
+    levels : mapping of str to sequence of str or None, optional
+        The levels of outcomes that are texts and None for numbers, if known without asking.
+    algorithms, participation, seed
+        As in `Profile`.
+    """
+
+    kind: ClassVar[str] = "compare"
+
+    model: Any
+    outcomes: Sequence[str]
+    time: str | None = None
+    levels: Mapping[str, Sequence[str] | None] | None = None
+    algorithms: Sequence[Any] = ()
+    participation: float = 1.0
+    seed: int = 0
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The outcomes and their time."""
+        return tuple(dict.fromkeys([*self.outcomes, *([self.time] if self.time else [])]))
+
+
 @dataclass(frozen=True, slots=True)
 class RunOptions:
     """The terms on which the sites of a federation are asked.

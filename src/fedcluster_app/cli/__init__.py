@@ -69,6 +69,11 @@ app.command(
     epilog="Example: fedcluster profile result/model.json north.csv south.csv west.csv",
 )(commands.profile)
 app.command(
+    short_help="Compare the clusters of a model by outcomes that were not clustered by.",
+    epilog="Example: fedcluster compare result/model.json north.csv south.csv --outcome died "
+    "--outcome cost",
+)(commands.compare)
+app.command(
     short_help="Name the clusters of a model.",
     epilog="Example: fedcluster name result/model.json '0=older, high blood pressure' 2=young",
 )(commands.name)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from fedcluster.errors import InputError
-from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
+from fedcluster.recipes.specifications import Compare, Evaluate, Fit, Profile, SelectK
 from fedcluster_app.cli import _options as cli
 from fedcluster_app.cli._screen import REFUSALS, Doing, Screen, say, until_interrupted
 
@@ -497,6 +497,55 @@ def profile(
             *written,
         ],
         out and out / "profiles.json",
+    )
+
+
+@cli.with_options
+def compare(
+    model_file: cli.ModelFile,
+    files: cli.Files,
+    *,
+    outcome: cli.Outcomes,
+    time_column: cli.TimeColumn = None,
+    values: cli.ValueOptions,
+    min_cluster_size: cli.LeastRows = 1,
+    out: cli.OutIfAny = None,
+    show: cli.ShowOptions,
+) -> None:
+    """Compare the clusters of a model by outcomes that were not clustered by.
+
+    Give one FILE for each site, as for fedcluster profile. Texts, and numbers that are 0 or 1, are
+    compared by counts, other numbers by means and ranks, and, with --time, what is 0 or 1 by
+    survival; each over all rows and within sites, corrected for the number of outcomes. The sites
+    answer with sums and counts, in three rounds. With --out, writes comparison.json, with effect
+    sizes, intervals and survival curves.
+    """
+    with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
+        from fedcluster_app.cli import _reading as reading
+
+        cli.check_least("--min-cluster-size", min_cluster_size)
+        show.check_folder(out)
+        job = Compare(None, tuple(dict.fromkeys(outcome)), time_column)
+        rows = cli.FileOptions(**asdict(values))
+        [model], read = reading.read_for_models(
+            [model_file], files, rows, screen.doing, more=job.columns
+        )
+        from fedcluster_app.cli import _runs as runs
+        from fedcluster_app.report import messages
+        from fedcluster_app.report.job_files import content_of
+
+        job = replace(job, model=model)
+        found = screen.wait_for(lambda: runs.on_model(job, read, screen.doing, min_cluster_size))
+        content = content_of(found.report, found.sites) | {"model": str(model_file)}
+        written = runs.write_report(out, found.report, content)
+    screen.result(
+        content,
+        [
+            *content["comparison"]["sentences"],
+            *messages.notes(found.sites, absent_too=""),
+            *messages.written_lines(out, written),
+        ],
+        out and out / "comparison.json",
     )
 
 

@@ -149,6 +149,18 @@ Beside = Annotated[
         "--beside",
     ),
 ]
+Outcomes = Annotated[
+    list[str],
+    option("NAME", "Column to compare the clusters by; may be repeated.", "--outcome"),
+]
+TimeColumn = Annotated[
+    str | None,
+    option(
+        "NAME",
+        "Column with the time of outcomes that are 1, and until which others were 0.",
+        "--time",
+    ),
+]
 KeepNames = Annotated[
     bool, typer.Option("--keep-names", help="Store the names of the clusters in the model.")
 ]

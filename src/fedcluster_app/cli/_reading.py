@@ -257,6 +257,7 @@ def read_for_models(
     options: FileOptions,
     doing: Doing,
     algorithm: str | None = None,
+    more: Sequence[str] = (),
 ) -> tuple[list[Model], Reading]:
     """Read models, and the columns that they need together from the sites' files.
 
@@ -272,19 +273,25 @@ def read_for_models(
         Called with each file before it is read.
     algorithm : str, optional
         The dotted name of a user's own algorithm that assigns rows.
+    more : sequence of str
+        Further columns to read.
     """
-    models, roles = models_of(model_files, options, algorithm)
+    models, roles = models_of(model_files, options, algorithm, more)
     return models, Reading(_protected(_read(files, options, roles, doing), options, roles))
 
 
 def models_of(
-    model_files: Sequence[Path], options: FileOptions, algorithm: str | None = None
+    model_files: Sequence[Path],
+    options: FileOptions,
+    algorithm: str | None = None,
+    more: Sequence[str] = (),
 ) -> tuple[list[Model], ColumnRoles]:
-    """Read models; return them, and the roles of the columns that they need together."""
+    """Read models; return them, and the roles of all columns that are needed."""
     models = [Model.load(file, [algorithm] if algorithm else ()) for file in model_files]
     roles = models[0].row_form.roles
-    if len(models) > 1:
-        roles = _together([each.row_form.roles for each in models])
+    if len(models) > 1 or more:
+        further = [ColumnRoles(tuple(more))] if more else []
+        roles = _together([*(each.row_form.roles for each in models), *further])
     own = {} if options.id_column is None else {"id": options.id_column}
     for role, name in (roles_of(options) | own).items():
         if name in (roles.values or ()):

@@ -21,7 +21,7 @@ from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
 from fedcluster.frames.columns import SourceSummary, label_counts
 from fedcluster.frames.rows import SiteRows, chunks_of, error_prefix
-from fedcluster.jobs import Evaluate, Fit, Job, JobReport, Profile, SelectK
+from fedcluster.jobs import Compare, Evaluate, Fit, Job, JobReport, Profile, SelectK
 from fedcluster.model import Model
 from fedcluster.model.run import Run
 from fedcluster.options.refusals import refused
@@ -66,7 +66,7 @@ def run_job(
 
     Parameters
     ----------
-    job : Fit, SelectK, Evaluate or Profile
+    job : Fit, SelectK, Evaluate, Profile or Compare
         The job.
     rows : Reading
         The rows of the sites, and the decisions about their columns.
@@ -195,7 +195,7 @@ def records_of(
 
 
 def _asked(
-    job: Evaluate | Profile, rows: Reading, doing: Doing, min_cluster_size: int
+    job: Evaluate | Profile | Compare, rows: Reading, doing: Doing, min_cluster_size: int
 ) -> tuple[JobReport, tuple[SiteRecord, ...]]:
     """Run a job on a model; return its report, and what each site holds and sent.
 
@@ -529,10 +529,10 @@ class Evaluation:
 
 
 def on_model(
-    job: Evaluate | Profile, rows: Reading, doing: Doing, min_cluster_size: int
+    job: Evaluate | Profile | Compare, rows: Reading, doing: Doing, min_cluster_size: int
 ) -> Evaluation:
-    """Score a model by all applicable indices, of all sites and of each one, or profile it."""
-    if isinstance(job, Profile):
+    """Score a model by all applicable indices, of all sites and of each, or do another job."""
+    if not isinstance(job, Evaluate):
         report, records = _asked(job, rows, doing, min_cluster_size)
         return Evaluation(report, {}, records)
     tables = rows.tables

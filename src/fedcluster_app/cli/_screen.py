@@ -218,7 +218,7 @@ HELD: ContextVar[dict[Any, Any] | None] = ContextVar("held", default=None)
 
 
 IN_ORDER_OF_USE = (
-    *("kit", "check", "fit", "select-k", "report", "profile", "name", "evaluate"),
+    *("kit", "check", "fit", "select-k", "report", "profile", "name", "compare", "evaluate"),
     *("predict", "federation", "site", "flare", "watch", "new", "start", "doctor", "show", "run"),
     *("cancel", "reload", "log", "evidence", "permit", "key", "operator", "backup", "restore"),
     *("prune", "add-site", "remove-site", "rotate-key"),

@@ -14,7 +14,7 @@ from fedcluster.metrics.clusters import MEANINGS
 from fedcluster.model.file import Model
 from fedcluster.model.run import Run
 from fedcluster.recipes.robust import plain as plain_influence
-from fedcluster.recipes.specifications import Evaluate, Fit, Profile, SelectK
+from fedcluster.recipes.specifications import Compare, Evaluate, Fit, Profile, SelectK
 
 if TYPE_CHECKING:
     from fedcluster.selection import Selection
@@ -34,6 +34,7 @@ FILES = {
     SelectK: "selection.json",
     Evaluate: "scores.json",
     Profile: "profiles.json",
+    Compare: "comparison.json",
 }
 """The file that holds the content of a job, whose name is also that of its format."""
 
@@ -61,10 +62,13 @@ def content_of(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[st
             return _of_evaluation(report, account)
         case Profile():
             return {"model": str(report.job.model), **_described(report), **account}
+        case Compare():
+            compared = plain(report.outcome.value.plain())
+            return {"model": str(report.job.model), "comparison": compared, **account}
 
 
 def write_report(folder: Path, report: JobReport, content: Mapping[str, Any]) -> list[str]:
-    """Write the content of a choice of k, of scores or of profiles; return the names of files."""
+    """Write the content of a choice of k, or of a job on a model; return the names of files."""
     if isinstance(report.job, SelectK):
         return write_selection(folder, report)
     name = FILES[type(report.job)]

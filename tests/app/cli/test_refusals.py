@@ -33,7 +33,7 @@ from fedcluster.core import Column, Data, State
 from fedcluster.engines import DaskEngine, LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.jobs import Evaluate, execute, fit_of
+from fedcluster.jobs import Compare, Evaluate, execute, fit_of
 from fedcluster.model import Model
 from fedcluster.options.refusals import table
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
@@ -261,6 +261,9 @@ REACHED: dict[str, list[Ask | str]] = {
     "budget-exact": [fit(budgeted), evaluated(budgeted), budget_of_site()],
     "noise-unbudgeted": [fit(noisy, **PRIVATE), fit(noisy_secure, **PRIVATE)],
     "noise-overspent": [budget_of_site(epsilon=2.5, bounds=PRIVATE["bounds"])],
+    "compare-groups": [
+        lambda _: execute(Compare(KNOWN, ["died"], levels={"died": None}), grouped())
+    ],
     "noise-groups": [fit(grouped, **PRIVATE), model(**PRIVATE, protection=Groups())],
     "noise-weights": [
         lambda _: FederatedKMeans(3, **PRIVATE).fit(PARTS, sample_weight=WEIGHTS),

@@ -1,0 +1,663 @@
+"""Comparisons of clusters by outcomes that were not clustered by, from sums.
+
+Every test is also stratified by site: whoever pools sites takes for a difference between clusters
+what is one between sites.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from scipy import optimize, stats
+
+from fedcluster.core import Floats
+from fedcluster.model.profiles import cramers_v
+
+
+@dataclass(frozen=True, slots=True)
+class OutcomeTest:
+    """A test of whether clusters have the same outcome.
+
+    Parameters
+    ----------
+    name : str
+        The name of the test.
+    p : float
+        The p-value; NaN if the test cannot be done.
+    statistic : float
+        Its statistic; NaN for an exact test.
+    df : tuple of float
+        The degrees of freedom.
+    between : (float, float), optional
+        If rows were counted in cells of a grid: the interval that contains the statistic of the
+        rows themselves.
+    """
+
+    name: str
+    p: float = math.nan
+    statistic: float = math.nan
+    df: tuple[float, ...] = ()
+    between: tuple[float, float] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """Return the test as JSON-compatible values."""
+        own = {"test": self.name, "p": self.p, "statistic": self.statistic, "df": list(self.df)}
+        return own if self.between is None else own | {"statistic_between": list(self.between)}
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """An estimate, and its interval of 95 %."""
+
+    value: float
+    low: float = math.nan
+    high: float = math.nan
+
+    def plain(self) -> list[float]:
+        """Return the estimate and the ends of its interval."""
+        return [self.value, self.low, self.high]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OutcomeComparison:
+    """Comparison of k clusters by one outcome.
+
+    Parameters
+    ----------
+    name, kind : str
+        The outcome; and "counts", "number" or "survival".
+    test : OutcomeTest
+        The test over all rows.
+    by_site : OutcomeTest
+        The test stratified by site.
+    ranks : OutcomeTest, optional
+        The rank test of a number.
+    effect : mapping of str to Estimate
+        The size of the difference, by the name of its measure.
+    clusters : sequence of mapping of str to object
+        What is known of each cluster.
+    held_back : float
+        The weight of the rows that are not counted, because limits of sites hold them back.
+    corrected : (float, float)
+        The p-values of both tests after Holm's correction.
+    """
+
+    name: str
+    kind: str
+    test: OutcomeTest
+    by_site: OutcomeTest
+    ranks: OutcomeTest | None = None
+    effect: Mapping[str, Estimate] = field(default_factory=dict)
+    clusters: Sequence[Mapping[str, Any]] = ()
+    held_back: float = 0.0
+    corrected: tuple[float, float] = (math.nan, math.nan)
+
+    @property
+    def is_told(self) -> bool:
+        """Whether limits hold back at most a tenth of the rows."""
+        return bool(9 * self.held_back <= sum(each["rows"] for each in self.clusters))
+
+    @property
+    def untold(self) -> OutcomeComparison:
+        """The comparison without tests."""
+        return replace(
+            self, test=replace(self.test, p=math.nan), by_site=OutcomeTest(""), ranks=None
+        )
+
+    def sentence(self, n_outcomes: int = 1, level: float = 0.05) -> str:
+        """Return the result in one sentence."""
+        p, within = self.corrected
+        shown = ", ".join(str(each["shown"]) for each in self.clusters)
+        after = f" after correction for {n_outcomes} outcomes" if n_outcomes > 1 else ""
+        held = f"; {self.held_back:,.0f} rows are held back" if self.held_back else ""
+        if math.isnan(p):
+            return f"Nothing can be said of {self.name} ({shown}{held}): too few rows, or no spread"
+        differ = "The clusters differ" if p < level else "The clusters are not shown to differ"
+        line = f"{differ} in {self.name} ({shown}; {said_p(p)}{after}{held})"
+        if math.isnan(within):
+            return f"{line}; nothing is known by site"
+        of_site = f"({said_p(within)})"
+        if (p < level) == (within < level):
+            return f"{line}, {'also' if p < level else 'nor'} within sites {of_site}"
+        return f"{line}, but {'not' if p < level else 'they do'} within sites {of_site}"
+
+    def plain(self) -> dict[str, Any]:
+        """Return the comparison as JSON-compatible values; numbers may be NaN."""
+        ranks = {} if self.ranks is None else {"ranks": self.ranks.plain()}
+        p, within = self.corrected
+        return {
+            "outcome": self.name,
+            "kind": self.kind,
+            "all": self.test.plain() | {"p_corrected": p},
+            "by_site": self.by_site.plain() | {"p_corrected": within},
+            **ranks,
+            "effect": {name: each.plain() for name, each in self.effect.items()},
+            "clusters": [_plain(each) for each in self.clusters],
+            "held_back": self.held_back,
+        }
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """Comparison of clusters by several outcomes, corrected for their number by Holm's method.
+
+    S. Holm, A simple sequentially rejective multiple test procedure, Scand. J. Stat. 6, 1979.
+
+    Parameters
+    ----------
+    outcomes : tuple of OutcomeComparison
+        The outcomes.
+    names : tuple of str
+        The names of the clusters.
+    """
+
+    outcomes: tuple[OutcomeComparison, ...]
+    names: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, outcomes: Sequence[OutcomeComparison], names: Sequence[str]) -> Comparison:
+        """Return the comparison, with the p-values of all outcomes corrected."""
+        outcomes = [each if each.is_told else each.untold for each in outcomes]
+        p = holm([each.test.p for each in outcomes])
+        within = holm([each.by_site.p for each in outcomes])
+        every = zip(outcomes, p, within, strict=True)
+        return cls(tuple(replace(o, corrected=(a, b)) for o, a, b in every), tuple(names))
+
+    @property
+    def sentences(self) -> list[str]:
+        """One sentence for each outcome."""
+        return [f"{each.sentence(len(self.outcomes))}." for each in self.outcomes]
+
+    def plain(self) -> dict[str, Any]:
+        """Return the comparison as JSON-compatible values; numbers may be NaN."""
+        outcomes = [each.plain() for each in self.outcomes]
+        return {"names": list(self.names), "outcomes": outcomes, "sentences": self.sentences}
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {n: v.plain() if isinstance(v, Estimate) else v for n, v in values.items()}
+
+
+def said_p(p: float) -> str:
+    """Return a p-value in words.
+
+    Examples
+    --------
+    >>> said_p(0.0004), said_p(0.0123), said_p(0.3)
+    ('p < .001', 'p = .012', 'p = .300')
+    """
+    return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".", 1)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """Return p-values after Holm's correction; NaN counts as no test.
+
+    Examples
+    --------
+    >>> holm([0.01, 0.04, 0.03])
+    [0.03, 0.06, 0.06]
+    """
+    corrected, order = [math.nan] * len(p), np.argsort(p)[: int(np.isfinite(p).sum())]
+    largest = 0.0
+    for i, j in enumerate(order.tolist()):
+        largest = max(largest, min(1.0, (len(order) - i) * p[j]))
+        corrected[j] = largest
+    return corrected
+
+
+def _chi(name: str, statistic: float, df: int) -> OutcomeTest:
+    p = float(stats.chi2.sf(statistic, df)) if df > 0 else math.nan
+    return OutcomeTest(name, p, float(statistic), (float(df),))
+
+
+# Counts
+
+
+def counts_compared(
+    name: str, levels: Sequence[str], tables: Floats, held_back: float = 0.0
+) -> OutcomeComparison:
+    """Return the comparison of clusters by counts of the levels of an outcome.
+
+    Parameters
+    ----------
+    name : str
+        The outcome.
+    levels : sequence of str
+        Its l levels.
+    tables : ndarray of shape (s, k, l)
+        The counts, by site.
+    held_back : float
+        The weight of rows that are not counted.
+
+    Examples
+    --------
+    >>> tables = np.array([[[30.0, 10.0], [20.0, 20.0]], [[36.0, 4.0], [28.0, 12.0]]])
+    >>> print(counts_compared("died", ("0", "1"), tables).test)
+    OutcomeTest(name='chi-square test', p=0.0016..., statistic=9.88..., df=(1.0,), between=None)
+    """
+    table = tables.sum(axis=0)
+    test, effect = _of_table(table)
+    clusters: list[dict[str, Any]] = []
+    for j, own in enumerate(table):
+        n, last = float(own.sum()), len(levels) - 1
+        i = last if last < 2 else int(np.argmax(own / max(n, 1e-300) - _share(table, j)))
+        shown = f"{own[i] / n:.0%}".replace("%", " %") if n else "no rows"
+        each = {"rows": n, "counts": dict(zip(levels, own.tolist(), strict=True))}
+        if last == 1:
+            each["share"] = wilson(float(own[1]), n)
+            each["odds_ratio"], each["odds_ratio_by_site"] = odds_ratios(tables, j)
+        elif n:
+            shown = f"{levels[i]} {shown}"
+        clusters.append(each | {"shown": shown})
+    by_site = association_within(tables)
+    return OutcomeComparison(
+        name, "counts", test, by_site, None, effect, clusters, held_back=held_back
+    )
+
+
+def _share(table: Floats, j: int) -> Floats:
+    """Return the share of each level in all clusters but j."""
+    rest = table.sum(axis=0) - table[j]
+    share: Floats = rest / max(float(rest.sum()), 1e-300)
+    return share
+
+
+def _of_table(
+    table: Floats, *, tables_drawn: int = 9999
+) -> tuple[OutcomeTest, dict[str, Estimate]]:
+    """Return the test of a table, and Cramer's V.
+
+    Where an expected count is below 1, or more than a fifth below 5 (W. G. Cochran, Biometrics 10,
+    1954), the test is exact: Fisher's for two by two, else the chi-square's place among tables
+    drawn with the same margins.
+    """
+    table = table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0]
+    if min(table.shape) < 2:
+        return OutcomeTest("chi-square test"), {}
+    n, df = float(table.sum()), (len(table) - 1) * (table.shape[1] - 1)
+    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / n
+    chi = float(((table - expected) ** 2 / expected).sum())
+    test = _chi("chi-square test", chi, df)
+    small = (expected < 1).any() or (expected < 5).mean() > 0.2
+    if small and (table == np.rint(table)).all():
+        whole = table.astype(np.int64)
+        if table.shape == (2, 2):
+            test = OutcomeTest("Fisher's exact test", float(stats.fisher_exact(whole).pvalue))
+        else:
+            margins = stats.random_table(whole.sum(axis=1), whole.sum(axis=0), seed=0)
+            drawn = ((margins.rvs(tables_drawn) - expected) ** 2 / expected).sum(axis=(1, 2))
+            p = (1 + (drawn >= chi * (1 - 1e-9)).sum()) / (1 + tables_drawn)
+            test = OutcomeTest("chi-square test by drawn tables", float(p), chi)
+    v, most = cramers_v(table), n * (min(table.shape) - 1)
+    low, high = _noncentral(lambda x: float(stats.ncx2.cdf(chi, df, x)), 4 * chi + 100)
+    ends = [min(1.0, math.sqrt(each / most)) for each in (low, high)]
+    return test, {"cramers_v": Estimate(v, *ends)}
+
+
+def _noncentral(cdf: Callable[[float], float], most: float) -> tuple[float, float]:
+    """Return the noncentralities at which a statistic is the upper or lower 2.5 % point.
+
+    M. J. Smithson, Confidence Intervals, 2003, section 4.
+    """
+
+    def at(share: float) -> float:
+        if not cdf(1e-9) > share > cdf(most):
+            return 0.0
+        return float(optimize.brentq(lambda x: cdf(x) - share, 1e-9, most))
+
+    return at(0.975), at(0.025)
+
+
+def wilson(count: float, n: float) -> Estimate:
+    """Return a share with its interval after E. B. Wilson, J. Am. Stat. Assoc. 22, 1927.
+
+    Examples
+    --------
+    >>> print(wilson(10.0, 40.0))
+    Estimate(value=0.25, low=0.14..., high=0.40...)
+    """
+    if not n > 0:
+        return Estimate(math.nan)
+    z, share = float(stats.norm.isf(0.025)), count / n
+    middle, half = share + z * z / (2 * n), math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+    low, high = ((middle + sign * z * half) / (1 + z * z / n) for sign in (-1, 1))
+    return Estimate(share, low, high)
+
+
+def odds_ratios(tables: Floats, j: int) -> tuple[Estimate, Estimate]:
+    """Return the odds ratio of cluster j beside all others, and that of Mantel and Haenszel.
+
+    The intervals are those of B. Woolf (Ann. Hum. Genet. 19, 1955) and of J. Robins, N. Breslow &
+    S. Greenland (Biometrics 42, 1986); NaN where a count is 0.
+    """
+    own, z = tables[:, j], float(stats.norm.isf(0.025))
+    rest = tables.sum(axis=1) - own
+    both = []
+    for a, b, c, d in ((own[:, 1], own[:, 0], rest[:, 1], rest[:, 0]),):
+        for A, B, C, D in ((a.sum(), b.sum(), c.sum(), d.sum()), (a, b, c, d)):
+            n = np.maximum(A + B + C + D, 1e-300)
+            R, S, P, Q = A * D / n, B * C / n, (A + D) / n, (B + C) / n
+            r, s = float(np.sum(R)), float(np.sum(S))
+            if not (r > 0 and s > 0):
+                both.append(Estimate(math.nan))
+                continue
+            spread = np.sum(P * R) / (2 * r * r) + np.sum(P * S + Q * R) / (2 * r * s)
+            e = z * math.sqrt(float(spread + np.sum(Q * S) / (2 * s * s)))
+            both.append(Estimate(r / s, r / s * math.exp(-e), r / s * math.exp(e)))
+    return both[0], both[1]
+
+
+def association_within(tables: Floats) -> OutcomeTest:
+    """Return the generalised test of Cochran, Mantel and Haenszel of tables (s, k, l).
+
+    J. R. Landis, E. R. Heyman & G. G. Koch, Int. Stat. Rev. 46, 1978, equation for Q_G.
+
+    Examples
+    --------
+    >>> tables = np.array([[[30.0, 10.0], [20.0, 20.0]], [[36.0, 4.0], [28.0, 12.0]]])
+    >>> round(association_within(tables).statistic, 4)
+    10.1...
+    """
+    _, k, levels = tables.shape
+    apart, spread = np.zeros(k * levels), np.zeros((k * levels, k * levels))
+    for table in tables:
+        n, rows, columns = table.sum(), table.sum(axis=1), table.sum(axis=0)
+        if n > 1:
+            apart += (table - np.outer(rows, columns) / n).ravel()
+            of_rows, of_columns = (np.diag(m) - np.outer(m, m) / n for m in (rows, columns))
+            spread += np.kron(of_rows, of_columns) / (n - 1)
+    return _chi("Cochran-Mantel-Haenszel test", *_quadratic(apart, spread))
+
+
+def _quadratic(apart: Floats, spread: Floats) -> tuple[float, int]:
+    """Return z' V^- z and the rank of V, for a sum z whose covariance V may be singular."""
+    inverse = np.linalg.pinv(spread, rcond=1e-10, hermitian=True)
+    rank = int(np.linalg.matrix_rank(spread, hermitian=True, tol=1e-10 * max(spread.max(), 1e-300)))
+    return float(apart @ inverse @ apart), rank
+
+
+# Numbers
+
+
+def numbers_compared(
+    name: str,
+    n: Floats,
+    means: Floats,
+    squares: Floats,
+    cells: Floats,
+    origin: float = 0.0,
+    hidden: float = 0.0,
+) -> OutcomeComparison:
+    """Return the comparison of clusters by a numeric outcome.
+
+    Parameters
+    ----------
+    name : str
+        The outcome.
+    n, means, squares : ndarray of shape (s, k)
+        The weight, the mean less an origin, and the sum of squares about the mean, by site.
+    cells : ndarray of shape (k, c)
+        The weight in each cell of a grid, for the rank test.
+    origin : float
+        The origin.
+    hidden : float
+        The weight of rows that are not counted.
+
+    Examples
+    --------
+    >>> n, means = np.full((1, 3), 10.0), np.array([[1.0, 2.0, 2.0]])
+    >>> found = numbers_compared("cost", n, means, np.full((1, 3), 9.0), np.zeros((3, 0)))
+    >>> round(found.test.statistic, 4), found.clusters[0]["shown"]
+    (3.2143, '1')
+    """
+    means = np.where(n > 0, means, 0.0)
+    every = n.sum(axis=0)
+    middle = (n * means).sum(axis=0) / np.where(every > 0, every, np.nan)
+    inner = (squares + n * (means - np.nan_to_num(middle)) ** 2).sum(axis=0)
+    deviation = np.sqrt(inner / np.where(every > 1, every - 1, np.nan))
+    half = stats.t.isf(0.025, np.maximum(every - 1, 1)) * deviation / np.sqrt(np.maximum(every, 1))
+    clusters = [
+        {
+            "rows": float(every[j]),
+            "mean": Estimate(*(float(origin + middle[j] + x * half[j]) for x in (0, -1, 1))),
+            "deviation": float(deviation[j]),
+            "shown": f"{origin + middle[j]:.3g}" if every[j] else "no rows",
+        }
+        for j in range(len(every))
+    ]
+    test, effect = welch(every, middle, inner), _omega(every, middle, inner)
+    by_site = means_within(n, means, squares)
+    return OutcomeComparison(
+        name, "number", test, by_site, kruskal(cells), effect, clusters, hidden
+    )
+
+
+def welch(n: Floats, means: Floats, squares: Floats) -> OutcomeTest:
+    """Return the test of B. L. Welch, Biometrika 38, 1951, of k means."""
+    there = n > 1
+    n, means, squares = n[there], means[there], squares[there]
+    name, k = "Welch's analysis of variance", len(n)
+    if k < 2 or not (squares > 0).all():
+        return OutcomeTest(name)
+    w = n * (n - 1) / squares
+    middle = (w * means).sum() / w.sum()
+    spare = ((1 - w / w.sum()) ** 2 / (n - 1)).sum()
+    f = (w * (means - middle) ** 2).sum() / (k - 1)
+    f /= 1 + 2 * (k - 2) / (k * k - 1) * spare
+    df = (k - 1.0, float((k * k - 1) / (3 * spare)))
+    return OutcomeTest(name, float(stats.f.sf(f, *df)), float(f), df)
+
+
+def _omega(n: Floats, means: Floats, squares: Floats) -> dict[str, Estimate]:
+    """Return omega squared, the share of the variance that is between clusters."""
+    there = n > 0
+    n, means, within = n[there], means[there], float(squares[there].sum())
+    k, total = len(n), float(n.sum())
+    if k < 2 or total <= k or not within > 0:
+        return {}
+    between, mean = (
+        float((n * (means - (n * means).sum() / total) ** 2).sum()),
+        within / (total - k),
+    )
+    f, df = between / (k - 1) / mean, (k - 1, total - k)
+    ends = _noncentral(lambda x: float(stats.ncf.cdf(f, *df, x)), 4 * f * k + 100)
+    omega = (between - (k - 1) * mean) / (between + within + mean)
+    return {"omega_squared": Estimate(max(omega, 0.0), *(x / (x + total) for x in ends))}
+
+
+def means_within(n: Floats, means: Floats, squares: Floats) -> OutcomeTest:
+    """Return the F test of clusters beside a fixed effect of each site.
+
+    It is that of the model y = cluster + site + error without interaction, from sums.
+
+    Parameters
+    ----------
+    n, means, squares : ndarray of shape (s, k)
+        The weight, the mean and the sum of squares about it.
+    """
+    name = "analysis of variance with sites"
+    place = np.argwhere(n > 0)
+    if not len(place):
+        return OutcomeTest(name)
+    w, y = np.sqrt(n[n > 0]), means[n > 0] - means[n > 0].mean()
+    of_site, of_cluster = (np.eye(m)[place[:, i]] for i, m in enumerate(n.shape))
+    fits = []
+    for design in (of_site, np.hstack([of_site, of_cluster])):
+        X = design * w[:, None]
+        found = np.linalg.lstsq(X, y * w, rcond=1e-10)
+        fits.append((float(((y * w - X @ found[0]) ** 2).sum()), int(found[2])))
+    (without, few), (error, many) = fits
+    error, df = error + float(squares.sum()), (float(many - few), float(n.sum() - many))
+    if min(df) < 1 or not error > 0:
+        return OutcomeTest(name)
+    f = (without + float(squares.sum()) - error) / df[0] / (error / df[1])
+    return OutcomeTest(name, float(stats.f.sf(f, *df)), f, df)
+
+
+def kruskal(cells: Floats) -> OutcomeTest:
+    """Return the test of W. H. Kruskal & W. A. Wallis of rows in cells of a grid, (k, c).
+
+    Rows of one cell count as tied. The rank sum of a cluster with n of the N rows of a cell can
+    miss that of the rows themselves by n (N - n) / 2, whatever their order in the cell, which
+    bounds the statistic.
+
+    Examples
+    --------
+    >>> print(kruskal(np.array([[2.0, 1.0, 0.0], [0.0, 0.0, 2.0]])))
+    OutcomeTest(name='Kruskal-Wallis test', p=0.0..., statistic=3.3..., df=(1.0,), between=(...))
+    """
+    cells = cells[cells.sum(axis=1) > 0]
+    name, n, each = "Kruskal-Wallis test", cells.sum(axis=1), cells.sum(axis=0)
+    every = float(n.sum())
+    ties = 1 - float((each**3 - each).sum()) / (every**3 - every) if every > 1 else 0.0
+    if len(n) < 2 or not ties > 0:
+        return OutcomeTest(name)
+    apart = cells @ (np.cumsum(each) - (each - 1) / 2) - n * (every + 1) / 2
+    missed = (cells * (each - cells)).sum(axis=1) / 2
+    unit = 12 / (every * (every + 1))
+    h, error = (unit * float((x**2 / n).sum()) for x in (apart, missed))
+    root, e = math.sqrt(h), math.sqrt(error)
+    between = (max(root - e, 0.0) ** 2, (root + e) ** 2 / ties)
+    return replace(_chi(name, h / ties, len(n) - 1), between=between)
+
+
+# Survival
+
+
+def survival_compared(
+    name: str, time: str, edges: Floats, events: Floats, censored: Floats, hidden: float = 0.0
+) -> OutcomeComparison:
+    """Return the comparison of clusters by the time to an event.
+
+    Parameters
+    ----------
+    name, time : str
+        The event, and the column of its time, or of the time until which it had not happened.
+    edges : ndarray of shape (c + 1,)
+        The edges of the cells (a, b] of time.
+    events, censored : ndarray of shape (s, k, c)
+        The weight of the rows in each cell, by site.
+    hidden : float
+        The weight of rows that are not counted.
+    """
+    died, left = events.sum(axis=0), censored.sum(axis=0)
+    n = at_risk(died + left)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        high = np.cumprod(np.where(n > 0, 1 - died / n, 1.0), axis=1)
+        low = np.cumprod(np.where(n > left, 1 - died / (n - left), 1.0), axis=1)
+    test, z, spread = log_rank(died[None], left[None])
+    clusters = []
+    for j, own in enumerate(died.sum(axis=1).tolist()):
+        past = np.flatnonzero(high[j] <= 0.5)
+        expected = own - float(z[j])
+        each = {
+            "rows": float(n[j, 0]),
+            "events": own,
+            "expected": expected,
+            "hazard_ratio": _peto(float(z[j]), float(spread[j, j])),
+            "median": float(edges[1 + past[0]]) if len(past) else math.inf,
+            "time": edges[1:].tolist(),
+            "at_risk": n[j].tolist(),
+            "surviving": high[j].tolist(),
+            "surviving_at_least": low[j].tolist(),
+        }
+        shown = f"{own:,.0f} of {expected:,.1f} expected" if n[j, 0] else "no rows"
+        clusters.append(each | {"shown": shown})
+    by_site, *_ = log_rank(events, censored)
+    called = f"{name} by {time}"
+    return OutcomeComparison(called, "survival", test, by_site, None, {}, clusters, hidden)
+
+
+def at_risk(out: Floats) -> Floats:
+    """Return the weight of the rows at risk when each cell begins, from those that leave in it."""
+    n: Floats = np.cumsum(out[..., ::-1], axis=-1)[..., ::-1]
+    return n
+
+
+def _peto(z: float, v: float) -> Estimate:
+    """Return the hazard ratio of a cluster beside all others, from observed less expected events.
+
+    R. Peto et al., Br. J. Cancer 35, 1977: exp(z / v), whose logarithm has the variance 1 / v.
+    """
+    if not v > 0:
+        return Estimate(math.nan)
+    half = float(stats.norm.isf(0.025)) / math.sqrt(v)
+    return Estimate(*(math.exp(z / v + sign * half) for sign in (0, -1, 1)))
+
+
+def log_rank(events: Floats, censored: Floats) -> tuple[OutcomeTest, Floats, Floats]:
+    """Return the log-rank test of clusters, stratified by site, from numbers in cells of time.
+
+    The events of a cell count as happening when it begins. The interval of the statistic holds that
+    of the times themselves: before an event, as many rows of its cell may have left as there are
+    without later events, all of one cluster or all of others. This bounds the shares of the rows at
+    risk, and thus the expected events and their covariance.
+
+    Parameters
+    ----------
+    events, censored : ndarray of shape (s, k, c)
+        The weight of the rows in each cell.
+
+    Returns
+    -------
+    test : OutcomeTest
+        The test, of k - 1 degrees of freedom if all clusters are at risk.
+    z : ndarray of shape (k,)
+        Observed less expected events.
+    spread : ndarray of shape (k, k)
+        Their covariance.
+
+    Examples
+    --------
+    >>> events = np.array([[[1.0, 1.0, 0.0], [0.0, 0.0, 2.0]]])
+    >>> test, z, spread = log_rank(events, np.zeros((1, 2, 3)))
+    >>> z.round(3), round(test.statistic, 3)
+    (array([ 1.167, -1.167]), 2.882)
+    """
+    out = events + censored
+    n = at_risk(out)
+    every, died, gone = (each.sum(axis=1) for each in (n, events, out))
+    there = every > 0
+    share = n / np.where(there, every, 1.0)[:, None]
+    z = (events - died[:, None] * share).sum(axis=(0, 2))
+    once = np.maximum(every - 1, 1.0)
+    tied, alone = died * (every - died) / once, np.where(died > 1, (every - gone) / once, 1.0)
+    missed, few, many = np.zeros(len(z)), np.zeros_like(died), np.zeros_like(died)
+    for i in range(math.ceil(died.max(initial=0.0))):
+        weight, before = np.clip(died - i, 0, 1), np.maximum(gone - np.maximum(died - i, 1.0), 0.0)
+        own, others = (np.minimum(x, before[:, None]) for x in (out, gone[:, None] - out))
+        most = n / np.maximum(every[:, None] - others, 1e-300)
+        least = (n - own) / np.maximum(every[:, None] - own, 1e-300)
+        apart = np.maximum(np.minimum(most, 1.0) - share, share - least)
+        missed += (weight[:, None] * apart).sum(axis=(0, 2))
+        # p (1 - p) is at least rho q (1 - q) if each share p is at least rho times q
+        stay = 1 - (own / np.where(n > 0, n, 1.0)).max(axis=1)
+        few += weight * alone * stay
+        many += weight * every / np.maximum(every - before, 1.0)
+    spread, low, high = (_covariance(share, weight) for weight in (tied, few, many))
+    test = _chi("log-rank test", *_quadratic(z, spread))
+    if not test.df[0] > 0:
+        return OutcomeTest("log-rank test"), z, spread
+    smallest, largest = _root(z, missed, high, -1), _root(z, missed, low, 1)
+    return replace(test, between=(smallest, largest)), z, spread
+
+
+def _covariance(share: Floats, weight: Floats) -> Floats:
+    """Return the sum of w (diag(p) - p p') over sites and cells, (k, k)."""
+    p, w = np.moveaxis(share, 1, -1).reshape(-1, share.shape[1]), weight.ravel()
+    found: Floats = np.diag(w @ p) - (p * w[:, None]).T @ p
+    return found
+
+
+def _root(z: Floats, missed: Floats, spread: Floats, sign: int) -> float:
+    """Return the extreme of z' V^- z if each z_j may be wrong by as much as it misses."""
+    k = len(z)
+    if np.linalg.matrix_rank(spread, hermitian=True) < k - 1:
+        return math.inf if sign > 0 else 0.0
+    inverse = np.linalg.pinv(spread, rcond=1e-10, hermitian=True)
+    root, error = math.sqrt(max(float(z @ inverse @ z), 0.0)), float(missed @ abs(inverse) @ missed)
+    return max(root + sign * math.sqrt(error), 0.0) ** 2

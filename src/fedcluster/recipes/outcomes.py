@@ -1,0 +1,210 @@
+"""Plan that compares the clusters of a model by outcomes that were not clustered by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Answers, Floats, State, Task, coarse
+from fedcluster.errors import InputError
+from fedcluster.metrics.columns import ClusterCells, ClusterColumns
+from fedcluster.model.outcomes import (
+    Comparison,
+    OutcomeComparison,
+    OutcomeTest,
+    counts_compared,
+    numbers_compared,
+    survival_compared,
+)
+from fedcluster.model.profiles import is_zero_or_one
+from fedcluster.preprocessing import Preprocessor
+from fedcluster.preprocessing.moments import FEWEST_IN_CELL
+from fedcluster.recipes.profiling import ColumnSums, Layout, layout_of, texts_of
+from fedcluster.rounds import Plan
+
+
+def comparing(
+    k: int,
+    reported: Preprocessor,
+    time: str | None = None,
+    *,
+    names: Sequence[str] = (),
+    smallest: int = 1,
+) -> Plan[Comparison]:
+    """Plan three rounds that compare k clusters by outcomes.
+
+    The first asks for counts, means and spreads by cluster, as `profiling` does; the second again
+    about the means, and for counts in cells that are finest near them; the third for counts in
+    cells with about equally many rows, which are the same for all clusters.
+
+    Parameters
+    ----------
+    k : int
+        The number of clusters.
+    reported : Preprocessor
+        The transform to the outcomes, as they are, and to the time.
+    time : str, optional
+        The column with the time of outcomes of 0 and 1, or until which they are 0.
+    names : sequence of str
+        The names of the clusters.
+    smallest : int, default=1
+        The smallest group of rows that all sites' limits permit.
+
+    Returns
+    -------
+    Plan of Comparison
+        To be asked about rows with assigned clusters.
+    """
+    seen = yield from _summed(k, reported, smallest)
+    at = {name: int(places[0]) for name, _, places in seen.layout}
+    clock = -1 if time is None else at[time]
+    if time is not None and (clock not in seen.grids or not seen.binary):
+        raise InputError(
+            f"time={time!r} needs numbers, and an outcome of 0 and 1 that happens then"
+        )
+    conditions = [(i + 1, value) for i in seen.binary for value in (0, 1)] if time else []
+    asked: dict[tuple[int, int | None, int], Task] = {
+        (i, given, value): _cells(seen.about, i, grid, given, value)
+        for i, grid in seen.grids.items()
+        for given, value in (conditions if i == clock else [(None, 1)])
+    }
+    answers = (yield [*asked.values()]) if asked else ()
+    counted = {key: _by_site(each, k) for key, each in zip(asked, answers, strict=True)}
+    outcomes: list[OutcomeComparison] = []
+    for name, levels, places in seen.layout:
+        i = int(places[0])
+        if levels is not None:
+            outcomes.append(_counts(name, levels, seen, places))
+        elif i in seen.binary and time is None:
+            outcomes.append(_zeros_and_ones(name, seen, i))
+        elif i in seen.binary:
+            events, censored = (counted[clock, i + 1, value] for value in (1, 0))
+            hidden = seen.lacking(i, float(events.sum() + censored.sum()))
+            edges = seen.grids[clock]
+            outcomes.append(survival_compared(name, str(time), edges, events, censored, hidden))
+        elif i != clock:
+            outcomes.append(_numbers(name, seen, i, counted.get((i, None, 1))))
+    if seen.is_total:  # of secure sums, nothing is known by site
+        outcomes = [replace(o, by_site=OutcomeTest(o.by_site.name)) for o in outcomes]
+    return Comparison.of(outcomes, names)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Summed:
+    """Sums of the outcomes by cluster, and the grids for the numbers among them."""
+
+    layout: Layout
+    about: State
+    sums: Mapping[str, ColumnSums]
+    binary: Sequence[int]
+    grids: Mapping[int, Floats]
+    is_total: bool
+    is_limited: bool
+
+    def moments(self, i: int) -> tuple[Floats, Floats, Floats]:
+        """Return weights, means less an origin, and sums of squares of a column, (s, k) each."""
+        n, moved, spreads = (
+            np.stack([getattr(each, what)[:, i] for each in self.sums.values()])
+            for what in ("weights", "moved", "spreads")
+        )
+        apart = self.about.centers[:, i] - self.about.centers[0, i]
+        return n, np.where(n > 0, apart + moved, 0.0), n * np.nan_to_num(spreads) ** 2
+
+    def lacking(self, i: int, counted: float) -> float:
+        """Return the weight of the rows with a value that are in no cell, if there are limits."""
+        return max(float(self.moments(i)[0].sum() - counted), 0.0) if self.is_limited else 0.0
+
+
+def _summed(k: int, reported: Preprocessor, smallest: int) -> Plan[_Summed]:
+    """Plan two rounds for sums by cluster, and for the grids of numbers."""
+    layout = layout_of((), reported)
+    memory = {"texts": texts_of(layout)}
+    state = State(np.zeros((k, reported.n_columns_out)), np.zeros(k), memory=memory)
+    [answers] = yield [Task(ClusterColumns(), state, everyone=True)]
+    first = ColumnSums(state, answers)
+    about = State(first.points, np.zeros(k), round=1, memory=memory)
+    means, spreads = (each[-1] for each in first.moments)
+    numbers = [int(places[0]) for _, levels, places in layout if levels is None]
+    binary = [i for i in numbers if is_zero_or_one(means[i], spreads[i])]
+    fewest = 2.0 * smallest * k * len(answers.by_site) if smallest > 1 else float(FEWEST_IN_CELL)
+    edges = {
+        i: _around(means[i], spreads[i], first.weights[:, i].sum() / fewest)
+        for i in numbers
+        if i not in binary and spreads[i] > 0
+    }
+    cells = [_cells(about, i, each) for i, each in edges.items()]
+    again, *counted = yield [Task(ClusterColumns(), about, everyone=True), *cells]
+    grids = {
+        i: _even(each.total().weights.reshape(k + 1, -1)[-1], edges[i], fewest)
+        for i, each in zip(edges, counted, strict=True)
+    }
+    sums = {at: ColumnSums(about, Answers({at: own})) for at, own in again.by_site.items()}
+    return _Summed(layout, about, sums, binary, grids, bool(again.summed), smallest > 1)
+
+
+def _around(mean: float, spread: float, n_cells: float, most_cells: int = 400) -> Floats:
+    """Return edges of cells that are finest at the mean and reach ten spreads from it."""
+    n = int(np.clip(2 * n_cells, 20, most_cells))
+    inner = coarse(mean + spread * np.sinh(np.linspace(-3.0, 3.0, n)), 20.0 * spread + abs(mean))
+    edges: Floats = np.r_[-inf, np.unique(inner), inf]
+    return edges
+
+
+def _even(counts: Floats, edges: Floats, fewest: float, most_cells: int = 400) -> Floats:
+    """Return edges of cells with about as many rows in each, from counts in other cells."""
+    upto = np.cumsum(np.maximum(counts, 0.0))[:-1]
+    n = int(np.clip(upto[-1] // fewest, 2, most_cells))
+    places = np.interp(np.linspace(0, upto[-1], n + 1)[1:-1], upto, edges[1:-1])
+    edges = np.r_[-inf, np.unique(coarse(places, np.abs(places).max())), inf]
+    return edges
+
+
+def _cells(about: State, i: int, edges: Floats, given: int | None = None, value: int = 1) -> Task:
+    """Return the task that counts the rows of each cluster in the same cells of a column."""
+    k = len(about.centers)
+    memory = {
+        "columns": np.array([float(i)]),
+        "edges": np.tile(edges, (k, 1, 1)),
+        "overall": edges[None],
+    }
+    state = State(about.centers, about.weights, round=1, memory=memory)
+    return Task(ClusterCells(given, value), state, everyone=True)
+
+
+def _by_site(answers: Answers, k: int) -> Floats:
+    """Return the weights in the cells of each cluster, (s, k, c), by site."""
+    every = [each.weights.reshape(k + 1, -1)[:k] for each in answers.by_site.values()]
+    return np.maximum(np.stack(every), 0.0)
+
+
+def _counts(
+    name: str, levels: Sequence[str], seen: _Summed, places: NDArray[np.intp]
+) -> OutcomeComparison:
+    """Return the comparison by a text, without what a site tells in part of a cluster."""
+    tables, hidden = [], 0.0
+    for own in seen.sums.values():
+        table, known = own.weights[:, places], own.known[:, int(own.texts[places[0]]) - 1]
+        whole = known - table.sum(axis=1) <= 1e-9 * known
+        hidden += float(known[~whole].sum())
+        tables.append(np.where(whole[:, None], table, 0.0))
+    return counts_compared(name, levels, np.stack(tables), hidden)
+
+
+def _zeros_and_ones(name: str, seen: _Summed, i: int) -> OutcomeComparison:
+    """Return the comparison by a number that is 0 or 1."""
+    n, means, _ = seen.moments(i)
+    ones = n * (means + seen.about.centers[0, i])
+    whole = np.rint(ones)
+    ones = np.where(abs(ones - whole) < 1e-6, whole, ones)  # whole but for rounding
+    return counts_compared(name, ("0", "1"), np.stack([n - ones, ones], axis=2))
+
+
+def _numbers(name: str, seen: _Summed, i: int, by_site: Floats | None) -> OutcomeComparison:
+    """Return the comparison by a number, which has no cells if it has no spread."""
+    cells = np.zeros((len(seen.about.centers), 0)) if by_site is None else by_site.sum(axis=0)
+    origin, hidden = float(seen.about.centers[0, i]), seen.lacking(i, float(cells.sum()))
+    return numbers_compared(name, *seen.moments(i), cells, origin, hidden)

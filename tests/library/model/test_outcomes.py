@@ -1,0 +1,265 @@
+"""Comparisons of clusters by outcomes, beside scipy on the pooled rows and published examples."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+from typed import fails, run
+
+from fedcluster import Client, Data, LocalEngine, MinClusterSize, MinRows, Model
+from fedcluster.core import Column, Filter
+from fedcluster.errors import InputError
+from fedcluster.jobs import Compare, execute
+from fedcluster.model.outcomes import (
+    OutcomeComparison,
+    association_within,
+    counts_compared,
+    holm,
+    kruskal,
+    log_rank,
+    odds_ratios,
+)
+
+COLUMNS = ("x", "died", "days", "cost", "ward", "site")
+
+
+def study(seed: int, *, differ: bool = True) -> tuple[int, np.ndarray]:
+    """k and drawn rows: their cluster, x, and outcomes with gaps that differ between clusters."""
+    rng = np.random.default_rng(seed)
+    k, n_sites = int(rng.integers(2, 5)), int(rng.integers(2, 5))
+    site = np.repeat(np.arange(n_sites), rng.integers(60, 200, n_sites))
+    n, c = len(site), rng.integers(0, k, len(site))
+    odds, pace = (rng.uniform(0.5, 1.5, k)[c] if differ else np.ones(n) for _ in range(2))
+    died = rng.random(n) < 0.3 * odds * (1 - 0.1 * site)
+    days = rng.exponential(300 * pace)
+    days = np.ceil(days / 30) if seed % 3 == 0 else days
+    cost = rng.choice([0.0, 1e6]) + rng.lognormal(0.0, 1.0, n) * pace + site
+    cost[rng.random(n) < 0.1] = np.nan
+    days[rng.random(n) < 0.05] = np.nan
+    ward = rng.integers(0, 3, n)
+    return k, np.column_stack([c, died, days, cost, ward, site]).astype(np.float64)
+
+
+def compared(
+    k: int, rows: np.ndarray, *outcomes: str, time: str | None = None, least: int = 1
+) -> tuple[OutcomeComparison, ...]:
+    """The comparisons of rows of which cluster j has x = j."""
+    limits: list[Filter] = [MinRows(2), MinClusterSize(least)]
+    columns = tuple(
+        Column(name, "text", ("p", "q", "r")) if name == "ward" else Column(name)
+        for name in COLUMNS
+    )
+    clients = [
+        Client(f"s{s:.0f}", Data(rows[rows[:, 5] == s], columns=columns), limits)
+        for s in np.unique(rows[:, 5])
+    ]
+    model = Model(np.arange(float(k))[:, None], np.ones(k), ("x",))
+    report = execute(Compare(model, outcomes, time), LocalEngine(clients))
+    found: tuple[OutcomeComparison, ...] = report.outcome.value.outcomes
+    return found
+
+
+def tables_of(k: int, rows: np.ndarray, j: int, levels: int) -> np.ndarray:
+    """The counts of a column, by site, cluster and level."""
+    count = [
+        ((rows[:, 5] == s) & (rows[:, 0] == c) & (rows[:, j] == level)).sum()
+        for s in np.unique(rows[:, 5])
+        for c in range(k)
+        for level in range(levels)
+    ]
+    return np.array(count, float).reshape(-1, k, levels)
+
+
+def clock_tests(days: np.ndarray, died: np.ndarray, c: np.ndarray, site: np.ndarray) -> float:
+    """The stratified log-rank statistic, time by time."""
+    k = int(c.max()) + 1
+    z, v = np.zeros(k), np.zeros((k, k))
+    for s in np.unique(site):
+        for t in np.unique(days[(died == 1) & (site == s)]):
+            there, now = (site == s) & (days >= t), (site == s) & (days == t) & (died == 1)
+            p, n, d = np.bincount(c[there], minlength=k) / there.sum(), there.sum(), now.sum()
+            z += np.bincount(c[now], minlength=k) - d * p
+            v += d * (n - d) / max(n - 1, 1) * (np.diag(p) - np.outer(p, p))
+    return float(z @ np.linalg.pinv(v) @ z)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_tests_equal_those_of_the_pooled_rows(seed):
+    k, rows = study(seed)
+    died, ward, cost = compared(k, rows, "died", "ward", "cost")
+    for found, j, levels in ((died, 1, 2), (ward, 4, 3)):
+        tables = tables_of(k, rows, j, levels)
+        expected = stats.chi2_contingency(tables.sum(axis=0), correction=False)
+        assert found.test.p == pytest.approx(expected.pvalue, rel=1e-9)
+        assert found.by_site.p == pytest.approx(association_within(tables).p)
+    there = ~np.isnan(rows[:, 3])
+    c, y, site = rows[there, 0].astype(int), rows[there, 3], rows[there, 5].astype(int)
+    groups = [y[c == j] - y.min() for j in range(k)]
+    welch = stats.f_oneway(*groups, equal_var=False)
+    assert cost.test.statistic == pytest.approx(welch.statistic, rel=1e-9)
+    assert cost.test.p == pytest.approx(welch.pvalue, rel=1e-8)
+    errors = [
+        np.linalg.lstsq(np.eye(9)[site] if i else np.c_[np.eye(9)[site], np.eye(k)[c]], y - y.min())
+        for i in range(2)
+    ]
+    full, sites = (
+        float(((y - y.min() - X @ e[0]) ** 2).sum())
+        for X, e in zip(
+            (np.c_[np.eye(9)[site], np.eye(k)[c]], np.eye(9)[site]), errors, strict=True
+        )
+    )
+    left = len(y) - len(np.unique(site)) - k + 1
+    assert cost.by_site.statistic == pytest.approx((sites - full) / (k - 1) / full * left, rel=1e-9)
+    assert cost.ranks is not None
+    assert cost.ranks.between is not None
+    low, high = cost.ranks.between
+    assert low - 1e-9 <= stats.kruskal(*groups).statistic <= high + 1e-9
+    corrected = [each.corrected[0] for each in (died, ward, cost)]
+    assert corrected == holm([each.test.p for each in (died, ward, cost)])
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_survival_lies_within_its_stated_error(seed):
+    k, rows = study(seed)
+    (found,) = compared(k, rows, "died", time="days")
+    c, died, days = (rows[~np.isnan(rows[:, 2]), j] for j in range(3))
+    site = rows[~np.isnan(rows[:, 2]), 5]
+    for test, strata in ((found.test, site * 0), (found.by_site, site)):
+        exact = clock_tests(days, died, c.astype(int), strata)
+        assert test.between is not None
+        assert test.between[0] - 1e-9 <= exact <= test.between[1] + 1e-9
+        assert test.statistic == pytest.approx(exact, rel=0.35, abs=0.7)
+    for j, own in enumerate(found.clusters):
+        own_days, own_died = days[c == j], died[c == j]
+        sample = stats.CensoredData.right_censored(own_days, own_died == 0)
+        alive = stats.ecdf(sample).sf.evaluate(np.array(own["time"][:-1]))
+        assert (alive <= np.array(own["surviving"][:-1]) + 1e-9).all()
+        assert (alive >= np.array(own["surviving_at_least"][:-1]) - 1e-9).all()
+        assert own["events"] == own_died.sum()
+
+
+def test_each_time_in_a_cell_of_its_own_gives_the_log_rank_test_itself():
+    rng = np.random.default_rng(1)
+    days, died, c = rng.integers(0, 9, 90), rng.random(90) < 0.7, rng.integers(0, 2, 90)
+    events, censored = (
+        np.array(
+            [[[((days == t) & (c == j) & (died == d)).sum() for t in range(9)] for j in (0, 1)]]
+        )
+        for d in (True, False)
+    )
+    one, other = (stats.CensoredData.right_censored(days[c == j], ~died[c == j]) for j in range(2))
+    test, _, _ = log_rank(events.astype(float), censored.astype(float))
+    assert test.p == pytest.approx(stats.logrank(one, other).pvalue, rel=1e-9)
+
+
+def test_admissions_at_berkeley():
+    """P. J. Bickel, E. A. Hammel & J. W. O'Connell, Science 187, 1975, as R's mantelhaen.test."""
+    men = [[512, 313], [353, 207], [120, 205], [138, 279], [53, 138], [22, 351]]
+    women = [[89, 19], [17, 8], [202, 391], [131, 244], [94, 299], [24, 317]]
+    tables = np.stack([men, women], axis=1).astype(float)
+    assert association_within(tables).statistic == pytest.approx(1.5246, abs=5e-5)
+    _, by_site = odds_ratios(tables[:, :, ::-1], 0)
+    assert by_site.value == pytest.approx(0.9046968, abs=5e-8)
+    assert [by_site.low, by_site.high] == pytest.approx([0.7719074, 1.0603298], abs=5e-8)
+    pooled = counts_compared("admitted", ("0", "1"), tables)
+    assert pooled.sentence().startswith("Nothing")  # no correction yet
+    assert pooled.test.statistic == pytest.approx(92.2053, abs=5e-5)
+
+
+def test_small_tables_are_tested_exactly():
+    """R. A. Fisher's lady tasting tea, The Design of Experiments, 1935; a larger one by drawing."""
+    tea = counts_compared("cup", ("0", "1"), np.array([[[3.0, 1.0], [1.0, 3.0]]]))
+    assert tea.test.p == pytest.approx(34 / 70)
+    rng = np.random.default_rng(0)
+    table = np.array([[[4.0, 1.0, 0.0], [1.0, 3.0, 1.0], [0.0, 1.0, 4.0]]])
+    found = counts_compared("level", ("p", "q", "r"), table).test
+    a, b = (np.repeat([0, 1, 2], 5) for _ in range(2))
+    chi = [
+        float(((np.eye(3)[a].T @ np.eye(3)[rng.permutation(b)] - 5 / 3) ** 2).sum() * 3 / 5)
+        for _ in range(9999)
+    ]
+    assert found.p == pytest.approx(np.mean(np.array(chi) >= found.statistic - 1e-9), abs=0.01)
+    assert counts_compared("none", ("0", "1"), np.zeros((2, 3, 2))).test.p != 0
+
+
+def test_clusters_that_differ_nowhere_are_said_to_differ_in_one_study_of_twenty():
+    """Three thousand studies; sites that differ in the outcome and in the shares of clusters."""
+    rng = np.random.default_rng(0)
+    rejected = np.zeros((3000, 4))
+    for at in range(3000):
+        apart = rng.dirichlet([9, 9, 9], 4)
+        rate = rng.uniform(0.2, 0.6, 4)
+        c = [rng.choice(3, 80, p=p) for p in apart]
+        died = [rng.random(80) < r for r in rate]
+        days = [rng.exponential(1 / r, 80) for r in rate]
+        cells = [np.minimum(each * 4, 19).astype(int) for each in days]
+        pairs = zip(c, died, cells, strict=True)
+        both = np.zeros((2, 4, 3, 20))
+        for s, (cs, ds, ts) in enumerate(pairs):
+            np.add.at(both[:, s], (ds.astype(int), cs, ts), 1)
+        tables = both.sum(axis=3).transpose(1, 2, 0)
+        rejected[at] = [
+            association_within(tables).p < 0.05,
+            log_rank(both[1], both[0])[0].p < 0.05,
+            kruskal(both[:, 0].sum(axis=0)).p < 0.05,
+            counts_compared("died", ("0", "1"), tables[:1]).test.p < 0.05,
+        ]
+    assert (rejected.mean(axis=0) >= 0.04).all(), rejected.mean(axis=0)
+    assert (rejected.mean(axis=0) <= 0.06).all(), rejected.mean(axis=0)
+
+
+def test_what_a_site_holds_back_is_left_out_and_said():
+    """Of a cluster in which a level is held back, no level counts; no test if it is much."""
+    rows = np.zeros((240, 6))
+    rows[:, 0] = np.tile([0, 1], 120)
+    rows[:, 4] = np.repeat([0, 1, 0, 1], [60, 60, 112, 8])
+    rows[120:, 5] = 1
+    (ward,) = compared(2, rows, "ward", least=5)
+    assert ward.held_back == 120  # four rows of q in each cluster of the second site
+    assert [each["counts"]["p"] for each in ward.clusters] == [30, 30]
+    assert np.isnan(ward.test.p)
+    assert "120 rows are held back" in ward.sentence()
+    (told,) = compared(2, rows, "ward", least=4)
+    assert (told.held_back, told.test.p) == (0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("outcomes", "time", "says"),
+    [
+        (["x"], None, "outcome 'x' was clustered by, and clusters always differ in what made"),
+        (["died"], "x", "outcome 'x' was clustered by"),
+        ([], None, "name an outcome"),
+        (["cost"], "days", "time='days' needs numbers, and an outcome of 0 and 1"),
+        (["died"], "ward", "time='ward' needs numbers"),
+        (["dead"], None, "'dead'"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(outcomes, time, says):
+    k, rows = study(0)
+    with pytest.raises(InputError, match=says) as error:
+        compared(k, rows, *outcomes, time=time)
+    assert "\n" not in str(error.value)
+
+
+def test_the_command_says_what_python_does(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    k, rows = study(2)
+    for s in np.unique(rows[:, 5]):
+        own = rows[rows[:, 5] == s]
+        lines = [",".join("" if np.isnan(v) else f"{v!r}" for v in row.tolist()) for row in own]
+        Path(f"s{s:.0f}.csv").write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
+    files = sorted(map(str, tmp_path.glob("s*.csv")))
+    Model(np.arange(float(k))[:, None], np.ones(k), ("x",)).save("model.json")
+    ran = run("compare model.json", *files, "--outcome", "died", "--outcome", "cost", "--out", "c")
+    own = compared(k, rows, "died", "cost")
+    assert ran.exit_code == 0
+    assert [line in ran.stdout for line in (f"{each.sentence(2)}." for each in own)] == [True, True]
+    written: Any = json.loads(Path("c/comparison.json").read_text("utf-8"))
+    shown = [each["all"]["p_corrected"] for each in written["comparison"]["outcomes"]]
+    assert shown == pytest.approx([each.corrected[0] for each in own])
+    assert "was clustered by" in fails("compare model.json", *files, "--outcome", "x", "--out", "d")
+    ran = run("compare model.json", *files, "--outcome", "died", "--time", "days", "--json")
+    assert json.loads(ran.stdout)["comparison"]["outcomes"][0]["outcome"] == "died by days"
