@@ -28,19 +28,19 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 27_218,
-    "lines of the application": 21_379,
+    "lines of the library": 27_184,
+    "lines of the application": 21_386,
     "modules": 229,
-    "functions": 4_475,
+    "functions": 4_468,
     "modules that a fit loads": 72,
     "constants": 247,
     "commands": 44,
-    "options": 235,
+    "options": 237,
     "options of fit": 25,
     "refused combinations": 50,
-    "words of the pages": 35_987,
+    "words of the pages": 35_998,
     "pages": 28,
-    "lines of tests": 64_869,
+    "lines of tests": 64_897,
     "lines of tests of refusals and pairs": 2_682,
 }
 

@@ -43,11 +43,6 @@ class OutcomeTest:
     df: tuple[float, ...] = ()
     between: tuple[float, float] | None = None
 
-    def plain(self) -> dict[str, Any]:
-        """Return the test as JSON-compatible values."""
-        own = {"test": self.name, "p": self.p, "statistic": self.statistic, "df": list(self.df)}
-        return own if self.between is None else own | {"statistic_between": list(self.between)}
-
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
@@ -56,10 +51,6 @@ class Estimate:
     value: float
     low: float = math.nan
     high: float = math.nan
-
-    def plain(self) -> list[float]:
-        """Return the estimate and the ends of its interval."""
-        return [self.value, self.low, self.high]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,7 +72,8 @@ class OutcomeComparison:
     clusters : sequence of mapping of str to object
         What is known of each cluster.
     held_back : float
-        The weight of the rows that are not counted, because limits of sites hold them back.
+        The weight of the rows that are not counted, because limits of sites hold them back; if it
+        is more than a tenth, no p-value counts.
     corrected : (float, float)
         The p-values of both tests after Holm's correction.
     """
@@ -95,18 +87,6 @@ class OutcomeComparison:
     clusters: Sequence[Mapping[str, Any]] = ()
     held_back: float = 0.0
     corrected: tuple[float, float] = (math.nan, math.nan)
-
-    @property
-    def is_told(self) -> bool:
-        """Whether limits hold back at most a tenth of the rows."""
-        return bool(9 * self.held_back <= sum(each["rows"] for each in self.clusters))
-
-    @property
-    def untold(self) -> OutcomeComparison:
-        """The comparison without tests."""
-        return replace(
-            self, test=replace(self.test, p=math.nan), by_site=OutcomeTest(""), ranks=None
-        )
 
     def sentence(self, n_outcomes: int = 1, level: float = 0.05) -> str:
         """Return the result in one sentence."""
@@ -124,21 +104,6 @@ class OutcomeComparison:
         if (p < level) == (within < level):
             return f"{line}, {'also' if p < level else 'nor'} within sites {of_site}"
         return f"{line}, but {'not' if p < level else 'they do'} within sites {of_site}"
-
-    def plain(self) -> dict[str, Any]:
-        """Return the comparison as JSON-compatible values; numbers may be NaN."""
-        ranks = {} if self.ranks is None else {"ranks": self.ranks.plain()}
-        p, within = self.corrected
-        return {
-            "outcome": self.name,
-            "kind": self.kind,
-            "all": self.test.plain() | {"p_corrected": p},
-            "by_site": self.by_site.plain() | {"p_corrected": within},
-            **ranks,
-            "effect": {name: each.plain() for name, each in self.effect.items()},
-            "clusters": [_plain(each) for each in self.clusters],
-            "held_back": self.held_back,
-        }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -161,9 +126,10 @@ class Comparison:
     @classmethod
     def of(cls, outcomes: Sequence[OutcomeComparison], names: Sequence[str]) -> Comparison:
         """Return the comparison, with the p-values of all outcomes corrected."""
-        outcomes = [each if each.is_told else each.untold for each in outcomes]
-        p = holm([each.test.p for each in outcomes])
-        within = holm([each.by_site.p for each in outcomes])
+        known = [9 * o.held_back <= sum(each["rows"] for each in o.clusters) for o in outcomes]
+        both = zip(outcomes, known, strict=True)
+        pairs = [(o.test.p, o.by_site.p) if told else (math.nan, math.nan) for o, told in both]
+        p, within = (holm([pair[i] for pair in pairs]) for i in range(2))
         every = zip(outcomes, p, within, strict=True)
         return cls(tuple(replace(o, corrected=(a, b)) for o, a, b in every), tuple(names))
 
@@ -171,15 +137,6 @@ class Comparison:
     def sentences(self) -> list[str]:
         """One sentence for each outcome."""
         return [f"{each.sentence(len(self.outcomes))}." for each in self.outcomes]
-
-    def plain(self) -> dict[str, Any]:
-        """Return the comparison as JSON-compatible values; numbers may be NaN."""
-        outcomes = [each.plain() for each in self.outcomes]
-        return {"names": list(self.names), "outcomes": outcomes, "sentences": self.sentences}
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {n: v.plain() if isinstance(v, Estimate) else v for n, v in values.items()}
 
 
 def said_p(p: float) -> str:
@@ -249,7 +206,8 @@ def counts_compared(
         each = {"rows": n, "counts": dict(zip(levels, own.tolist(), strict=True))}
         if last == 1:
             each["share"] = wilson(float(own[1]), n)
-            each["odds_ratio"], each["odds_ratio_by_site"] = odds_ratios(tables, j)
+            each["odds_ratio"] = odds_ratio(table[None], j)
+            each["odds_ratio_by_site"] = odds_ratio(tables, j)
         elif n:
             shown = f"{levels[i]} {shown}"
         clusters.append(each | {"shown": shown})
@@ -328,27 +286,29 @@ def wilson(count: float, n: float) -> Estimate:
     return Estimate(share, low, high)
 
 
-def odds_ratios(tables: Floats, j: int) -> tuple[Estimate, Estimate]:
-    """Return the odds ratio of cluster j beside all others, and that of Mantel and Haenszel.
+def odds_ratio(tables: Floats, j: int) -> Estimate:
+    """Return the odds ratio of cluster j beside all others of N. Mantel & W. Haenszel, 1959.
 
-    The intervals are those of B. Woolf (Ann. Hum. Genet. 19, 1955) and of J. Robins, N. Breslow &
-    S. Greenland (Biometrics 42, 1986); NaN where a count is 0.
+    The interval is that of J. Robins, N. Breslow & S. Greenland, Biometrics 42, 1986, which for one
+    table is that of B. Woolf, Ann. Hum. Genet. 19, 1955; NaN where a sum is 0.
+
+    Parameters
+    ----------
+    tables : ndarray of shape (s, k, 2)
+        The counts of rows without and with the outcome.
+    j : int
+        The cluster.
     """
-    own, z = tables[:, j], float(stats.norm.isf(0.025))
-    rest = tables.sum(axis=1) - own
-    both = []
-    for a, b, c, d in ((own[:, 1], own[:, 0], rest[:, 1], rest[:, 0]),):
-        for A, B, C, D in ((a.sum(), b.sum(), c.sum(), d.sum()), (a, b, c, d)):
-            n = np.maximum(A + B + C + D, 1e-300)
-            R, S, P, Q = A * D / n, B * C / n, (A + D) / n, (B + C) / n
-            r, s = float(np.sum(R)), float(np.sum(S))
-            if not (r > 0 and s > 0):
-                both.append(Estimate(math.nan))
-                continue
-            spread = np.sum(P * R) / (2 * r * r) + np.sum(P * S + Q * R) / (2 * r * s)
-            e = z * math.sqrt(float(spread + np.sum(Q * S) / (2 * s * s)))
-            both.append(Estimate(r / s, r / s * math.exp(-e), r / s * math.exp(e)))
-    return both[0], both[1]
+    rest = tables.sum(axis=1) - tables[:, j]
+    (b, a), (d, c) = tables[:, j].T, rest.T
+    n = np.maximum(a + b + c + d, 1e-300)
+    R, S, P, Q = a * d / n, b * c / n, (a + d) / n, (b + c) / n
+    r, s = float(R.sum()), float(S.sum())
+    if not (r > 0 and s > 0):
+        return Estimate(math.nan)
+    spread = P @ R / (2 * r * r) + (P @ S + Q @ R) / (2 * r * s) + Q @ S / (2 * s * s)
+    half = float(stats.norm.isf(0.025)) * math.sqrt(float(spread))
+    return Estimate(*(r / s * math.exp(sign * half) for sign in (0, -1, 1)))
 
 
 def association_within(tables: Floats) -> OutcomeTest:

@@ -505,7 +505,7 @@ def compare(
     model_file: cli.ModelFile,
     files: cli.Files,
     *,
-    outcome: cli.Outcomes,
+    outcome: cli.Outcomes = None,
     time_column: cli.TimeColumn = None,
     values: cli.ValueOptions,
     min_cluster_size: cli.LeastRows = 1,
@@ -525,7 +525,7 @@ def compare(
 
         cli.check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
-        job = Compare(None, tuple(dict.fromkeys(outcome)), time_column)
+        job = Compare(None, tuple(dict.fromkeys(outcome or ())), time_column)
         rows = cli.FileOptions(**asdict(values))
         [model], read = reading.read_for_models(
             [model_file], files, rows, screen.doing, more=job.columns

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from fedcluster.recipes.specifications import Evaluate, Fit, Profile, RunOptions, SelectK
+from fedcluster.recipes.specifications import Compare, Evaluate, Fit, Profile, RunOptions, SelectK
 from fedcluster.texts import command_line
 from fedcluster_app.cli import _options as cli
 from fedcluster_app.cli._screen import (
@@ -695,6 +695,8 @@ def profile(
     model_file: cli.ModelFile,
     *,
     own_algorithm: str | None = None,
+    outcome: cli.Outcomes = None,
+    time_column: cli.TimeColumn = None,
     options: RunOptions,
     show: cli.ShowOptions,
     _plugins: Sequence[str] = (),
@@ -702,14 +704,18 @@ def profile(
     """Describe what sets the clusters of a model apart at all sites, and propose names.
 
     Takes two rounds and writes profiles.json, as fedcluster profile does. Values over few rows are
-    missing if a site's limits hold them back.
+    missing if a site's limits hold them back. With --outcome, instead compares the clusters by
+    outcomes in three rounds and writes comparison.json, as fedcluster compare does.
     """
     from fedcluster.model import Model
 
     algorithms = list(filter(None, [cli.own(own_algorithm)]))
-    options = replace(options, columns=Model.load(model_file, algorithms).columns)
-    job = Profile(str(model_file.absolute()), algorithms)
-    begin(context.obj, job, options, show)
+    columns, file = Model.load(model_file, algorithms).columns, str(model_file.absolute())
+    job: Compare | Profile = Profile(file, algorithms)
+    if outcome or time_column:
+        job = Compare(file, tuple(dict.fromkeys(outcome or ())), time_column, algorithms=algorithms)
+        columns += job.columns
+    begin(context.obj, job, replace(options, columns=columns), show)
 
 
 @run_app.command(epilog="Example: fedcluster federation run trial resume 20260102-030405-ab12")

@@ -150,7 +150,7 @@ Beside = Annotated[
     ),
 ]
 Outcomes = Annotated[
-    list[str],
+    list[str] | None,
     option("NAME", "Column to compare the clusters by; may be repeated.", "--outcome"),
 ]
 TimeColumn = Annotated[

@@ -63,7 +63,8 @@ def content_of(report: JobReport, records: Sequence[SiteRecord] = ()) -> dict[st
         case Profile():
             return {"model": str(report.job.model), **_described(report), **account}
         case Compare():
-            compared = plain(report.outcome.value.plain())
+            found = report.outcome.value
+            compared = {**plain(found), "sentences": found.sentences}
             return {"model": str(report.job.model), "comparison": compared, **account}
 
 

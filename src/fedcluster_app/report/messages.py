@@ -367,13 +367,14 @@ def _agreement(ari: float) -> list[str]:
     ]
 
 
-HOLDING_ALL = ("profiles.json", "scores.json", "history.json")
+HOLDING_ALL = ("comparison.json", "profiles.json", "scores.json", "history.json")
 
 
 def shown(outcome: Mapping[str, Any], width: int) -> list[Table | str]:
     """Return the outcome of a job as tables and lines for a screen of a given width."""
     parts: list[Table | str] = [*outcome.get("prepared", ()), *_centers(outcome, width)]
     parts += tables.profiles_shown(outcome, width, file_of(outcome))
+    parts += outcome.get("comparison", {}).get("sentences", ())
     if "weights" in outcome and "profiles" not in outcome:
         parts.append(tables.names_table(*_names_and_sizes(outcome)))
     missing = outcome.get("missing", [])

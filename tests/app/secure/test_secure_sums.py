@@ -22,8 +22,9 @@ from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.jobs import Evaluate, Profile, SelectK, execute, fit_of, procedure_of
+from fedcluster.jobs import Compare, Evaluate, Profile, SelectK, execute, fit_of, procedure_of
 from fedcluster.metrics import Inertia
+from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import NumericColumn
 from fedcluster.privacy import MinClusterSize, MinRows
@@ -229,6 +230,18 @@ def test_scores_and_profiles_of_a_model_are_those_of_plain_sums(tmp_path):
                 for column, wanted in zip(left["columns"], right["columns"], strict=True):
                     numbers = {n: x for n, x in wanted.items() if isinstance(x, float)}
                     assert {n: column[n] for n in numbers} == pytest.approx(numbers, rel=1e-9)
+
+
+def test_outcomes_are_compared_as_by_plain_sums_but_not_by_site():
+    data, model = parts(blobs(14, k=3)), Model(np.array([[-9.0], [9.0]]), np.ones(2), ("x0",))
+    secure, plain = (
+        fitted(Compare(model, ["x1"]), data, secure=each)[0].outcome.value.outcomes[0]
+        for each in (True, False)
+    )
+    assert secure.test.p == pytest.approx(plain.test.p, rel=1e-6)
+    assert secure.ranks == plain.ranks
+    assert np.isnan([secure.by_site.p, plain.by_site.p]).tolist() == [True, False]
+    assert secure.sentence().endswith("; nothing is known by site")
 
 
 def test_a_total_is_that_of_the_fixed_point_to_the_last_bit():

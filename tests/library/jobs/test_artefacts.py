@@ -86,6 +86,21 @@ def test_both_ways_write_the_same_profiles(trial, over, tmp_path) -> None:  # no
     assert ours["profiles"] == theirs["profiles"]
 
 
+def test_both_ways_compare_the_same_outcomes(trial, over, tmp_path) -> None:  # noqa: F811
+    options = ("--columns", "x", "-k", 2, "--out", tmp_path / "fit")
+    assert invoke("fit", *site_tomls(trial), *options)[0] == 0
+    model, here, there = (tmp_path / name for name in ("fit/model.json", "here", "there"))
+    status, told = over("profile", model, "--outcome", "y", "--out", there)
+    assert status == 0, told
+    status, said = invoke("compare", model, *site_tomls(trial), "--outcome", "y", "--out", here)
+    assert status == 0, said
+    ours, theirs = validated(here / "comparison.json"), validated(there / "comparison.json")
+    assert keys(ours) == keys(theirs)
+    assert ours["comparison"] == theirs["comparison"]
+    assert all(sentence in told for sentence in ours["comparison"]["sentences"])
+    assert over("profile", model, "--outcome", "x", "--out", tmp_path / "none")[0] == 2
+
+
 def test_a_choice_of_k_in_a_fit_is_the_same_over_a_network(trial, over, tmp_path) -> None:  # noqa: F811
     status, said = over("fit", "-k", "auto", "--out", tmp_path / "there")
     assert status == 0, said

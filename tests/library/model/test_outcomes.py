@@ -20,7 +20,7 @@ from fedcluster.model.outcomes import (
     holm,
     kruskal,
     log_rank,
-    odds_ratios,
+    odds_ratio,
 )
 
 COLUMNS = ("x", "died", "days", "cost", "ward", "site")
@@ -161,7 +161,7 @@ def test_admissions_at_berkeley():
     women = [[89, 19], [17, 8], [202, 391], [131, 244], [94, 299], [24, 317]]
     tables = np.stack([men, women], axis=1).astype(float)
     assert association_within(tables).statistic == pytest.approx(1.5246, abs=5e-5)
-    _, by_site = odds_ratios(tables[:, :, ::-1], 0)
+    by_site = odds_ratio(tables[:, :, ::-1], 0)
     assert by_site.value == pytest.approx(0.9046968, abs=5e-8)
     assert [by_site.low, by_site.high] == pytest.approx([0.7719074, 1.0603298], abs=5e-8)
     pooled = counts_compared("admitted", ("0", "1"), tables)
@@ -220,7 +220,7 @@ def test_what_a_site_holds_back_is_left_out_and_said():
     (ward,) = compared(2, rows, "ward", least=5)
     assert ward.held_back == 120  # four rows of q in each cluster of the second site
     assert [each["counts"]["p"] for each in ward.clusters] == [30, 30]
-    assert np.isnan(ward.test.p)
+    assert np.isnan(ward.corrected[0])
     assert "120 rows are held back" in ward.sentence()
     (told,) = compared(2, rows, "ward", least=4)
     assert (told.held_back, told.test.p) == (0, 1.0)
@@ -258,8 +258,8 @@ def test_the_command_says_what_python_does(tmp_path, monkeypatch):
     assert ran.exit_code == 0
     assert [line in ran.stdout for line in (f"{each.sentence(2)}." for each in own)] == [True, True]
     written: Any = json.loads(Path("c/comparison.json").read_text("utf-8"))
-    shown = [each["all"]["p_corrected"] for each in written["comparison"]["outcomes"]]
+    shown = [each["corrected"][0] for each in written["comparison"]["outcomes"]]
     assert shown == pytest.approx([each.corrected[0] for each in own])
     assert "was clustered by" in fails("compare model.json", *files, "--outcome", "x", "--out", "d")
     ran = run("compare model.json", *files, "--outcome", "died", "--time", "days", "--json")
-    assert json.loads(ran.stdout)["comparison"]["outcomes"][0]["outcome"] == "died by days"
+    assert json.loads(ran.stdout)["comparison"]["outcomes"][0]["name"] == "died by days"
