@@ -28,7 +28,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 27_184,
+    "lines of the library": 27_186,
     "lines of the application": 21_386,
     "modules": 229,
     "functions": 4_468,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 50,
     "words of the pages": 35_998,
     "pages": 28,
-    "lines of tests": 64_897,
+    "lines of tests": 64_906,
     "lines of tests of refusals and pairs": 2_682,
 }
 

@@ -64,7 +64,7 @@ class OutcomeComparison:
     test : OutcomeTest
         The test over all rows.
     by_site : OutcomeTest
-        The test stratified by site.
+        The test stratified by site; not done, and without a name, if there is one site.
     ranks : OutcomeTest, optional
         The rank test of a number.
     effect : mapping of str to Estimate
@@ -93,13 +93,13 @@ class OutcomeComparison:
         p, within = self.corrected
         shown = ", ".join(str(each["shown"]) for each in self.clusters)
         after = f" after correction for {n_outcomes} outcomes" if n_outcomes > 1 else ""
-        held = f"; {self.held_back:,.0f} rows are held back" if self.held_back else ""
+        held = f"; {self.held_back:,.0f} rows are held back or incomplete" if self.held_back else ""
         if math.isnan(p):
             return f"Nothing can be said of {self.name} ({shown}{held}): too few rows, or no spread"
         differ = "The clusters differ" if p < level else "The clusters are not shown to differ"
         line = f"{differ} in {self.name} ({shown}; {said_p(p)}{after}{held})"
         if math.isnan(within):
-            return f"{line}; nothing is known by site"
+            return f"{line}; nothing is known by site" if self.by_site.name else line
         of_site = f"({said_p(within)})"
         if (p < level) == (within < level):
             return f"{line}, {'also' if p < level else 'nor'} within sites {of_site}"
@@ -126,7 +126,10 @@ class Comparison:
     @classmethod
     def of(cls, outcomes: Sequence[OutcomeComparison], names: Sequence[str]) -> Comparison:
         """Return the comparison, with the p-values of all outcomes corrected."""
-        known = [9 * o.held_back <= sum(each["rows"] for each in o.clusters) for o in outcomes]
+        # what limits hold back of cells of time biases the test, however little it is
+        share = [0 if each.kind == "survival" else 1 / 9 for each in outcomes]
+        rows = [sum(each["rows"] for each in o.clusters) for o in outcomes]
+        known = [o.held_back <= x * n for o, x, n in zip(outcomes, share, rows, strict=True)]
         both = zip(outcomes, known, strict=True)
         pairs = [(o.test.p, o.by_site.p) if told else (math.nan, math.nan) for o, told in both]
         p, within = (holm([pair[i] for pair in pairs]) for i in range(2))
@@ -136,7 +139,8 @@ class Comparison:
     @property
     def sentences(self) -> list[str]:
         """One sentence for each outcome."""
-        return [f"{each.sentence(len(self.outcomes))}." for each in self.outcomes]
+        tested = sum(math.isfinite(each.corrected[0]) for each in self.outcomes)
+        return [f"{each.sentence(tested)}." for each in self.outcomes]
 
 
 def said_p(p: float) -> str:
@@ -208,7 +212,7 @@ def counts_compared(
             each["share"] = wilson(float(own[1]), n)
             each["odds_ratio"] = odds_ratio(table[None], j)
             each["odds_ratio_by_site"] = odds_ratio(tables, j)
-        elif n:
+        if n and tuple(levels) != ("0", "1"):
             shown = f"{levels[i]} {shown}"
         clusters.append(each | {"shown": shown})
     by_site = association_within(tables)
@@ -365,7 +369,7 @@ def numbers_compared(
     origin : float
         The origin.
     hidden : float
-        The weight of rows that are not counted.
+        The weight of rows that are in no cell; ranks are then not tested.
 
     Examples
     --------
@@ -391,9 +395,8 @@ def numbers_compared(
     ]
     test, effect = welch(every, middle, inner), _omega(every, middle, inner)
     by_site = means_within(n, means, squares)
-    return OutcomeComparison(
-        name, "number", test, by_site, kruskal(cells), effect, clusters, hidden
-    )
+    ranks = None if hidden else kruskal(cells)
+    return OutcomeComparison(name, "number", test, by_site, ranks, effect, clusters)
 
 
 def welch(n: Floats, means: Floats, squares: Floats) -> OutcomeTest:

@@ -83,13 +83,13 @@ def comparing(
             outcomes.append(_zeros_and_ones(name, seen, i))
         elif i in seen.binary:
             events, censored = (counted[clock, i + 1, value] for value in (1, 0))
-            hidden = seen.lacking(i, float(events.sum() + censored.sum()))
-            edges = seen.grids[clock]
+            hidden, edges = seen.lacking(i, float(np.sum(events + censored))), seen.grids[clock]
             outcomes.append(survival_compared(name, str(time), edges, events, censored, hidden))
         elif i != clock:
             outcomes.append(_numbers(name, seen, i, counted.get((i, None, 1))))
-    if seen.is_total:  # of secure sums, nothing is known by site
-        outcomes = [replace(o, by_site=OutcomeTest(o.by_site.name)) for o in outcomes]
+    if len(seen.sums) == 1:  # of secure sums, nothing is known by site
+        whole = "secure sum" if seen.is_total else ""
+        outcomes = [replace(each, by_site=OutcomeTest(whole)) for each in outcomes]
     return Comparison.of(outcomes, names)
 
 

@@ -221,9 +221,18 @@ def test_what_a_site_holds_back_is_left_out_and_said():
     assert ward.held_back == 120  # four rows of q in each cluster of the second site
     assert [each["counts"]["p"] for each in ward.clusters] == [30, 30]
     assert np.isnan(ward.corrected[0])
-    assert "120 rows are held back" in ward.sentence()
+    assert "120 rows are held back or incomplete" in ward.sentence()
+    rows[:, 1], rows[:, 2] = np.arange(240) % 3 == 0, np.arange(240) % 120
+    (died,) = compared(2, rows, "died", time="days", least=15)
+    assert np.isnan(died.corrected[0])
+    assert died.held_back > 0
+    (days,) = compared(2, rows, "days", least=40)
+    assert days.ranks is None or np.isnan(days.ranks.p)
+    assert days.corrected[0] < 1
     (told,) = compared(2, rows, "ward", least=4)
     assert (told.held_back, told.test.p) == (0, 1.0)
+    (alone,) = compared(2, rows[:120], "ward")
+    assert alone.sentence().endswith("(q 50 %, q 50 %; p = 1.000)")
 
 
 @pytest.mark.parametrize(
