@@ -28,20 +28,20 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 27_186,
-    "lines of the application": 21_386,
-    "modules": 229,
-    "functions": 4_468,
-    "modules that a fit loads": 72,
+    "lines of the library": 27_693,
+    "lines of the application": 21_398,
+    "modules": 231,
+    "functions": 4_509,
+    "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
     "options": 237,
     "options of fit": 25,
-    "refused combinations": 50,
+    "refused combinations": 51,
     "words of the pages": 35_998,
     "pages": 28,
-    "lines of tests": 64_906,
-    "lines of tests of refusals and pairs": 2_682,
+    "lines of tests": 65_171,
+    "lines of tests of refusals and pairs": 2_687,
 }
 
 

@@ -691,7 +691,8 @@ class Federated(Fitted):
         """Label the rows of all sites, few sites at a time, and keep facts from the sites' logs."""
         clients = engine.clients
         sources: list[Data | RowStream]
-        if isinstance(clients, Stacked):
+        by_site = getattr(self.row_form_.preprocessor, "effects", None) is not None
+        if isinstance(clients, Stacked) and not by_site:
             sources, ends, most = [clients.data], clients.bounds[1:], clients.most
         else:
             sources = [client.source for client in clients.values()]

@@ -30,7 +30,14 @@ from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.spec import in_words
 from fedcluster.privacy.limits import must_round
 from fedcluster.recipes.robust import Influence, Listener, robust_rule, with_account
-from fedcluster.recipes.specifications import Compare, Evaluate, Fit, Profile, SelectK
+from fedcluster.recipes.specifications import (
+    Compare,
+    Evaluate,
+    Fit,
+    Profile,
+    SelectK,
+    smallest_of,
+)
 from fedcluster.rounds import CommunicationRound, Outcome, Plan, run_plan, with_preprocessing
 
 if TYPE_CHECKING:
@@ -352,7 +359,8 @@ class Procedure(ABC):
         self.check_schema(schema)
         if (width := prepared.n_columns_out(how, schema)) is not None:
             self.check_width(width)
-        return engine, prepared.fit(how, schema)
+        smallest = smallest_of(engine.introduce())
+        return engine, prepared.fit(how, schema, smallest=smallest)
 
 
 def fitted_preprocessing(how: PreprocessingSpec, engine: Engine) -> Fitted:

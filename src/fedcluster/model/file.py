@@ -512,8 +512,17 @@ there 129 and 42.4, as of mmol/l and mg/dl of glucose; if it is another unit, mu
             some = data.X[:: max(1, -(-len(data) // most))]
             at = [place.get(name, j) for j, name in enumerate(known.names)]  # arrays have no names
             X = some[:, at].astype(np.float64)
+            if self.adjusts:
+                X = self._without_offset(data, known.names)
             for line in known.unlike(X, part.name if options else None):
                 yield line if options or not part.where else f"{part.where}{line}"
+
+    def _without_offset(self, data: Data, names: Sequence[str]) -> Floats:
+        """Return whole rows of a site in the units of the named columns, without its offset."""
+        assert self.preprocessor is not None
+        rows = self.preprocessor.invert(self.preprocessor.aligned(data).astype(np.float64))
+        places = [self.preprocessor.names.index(name) for name in names]
+        return rows[~np.isnan(rows).any(axis=1)][:, places]
 
     @property
     def state(self) -> State:
@@ -545,6 +554,11 @@ there 129 and 42.4, as of mmol/l and mg/dl of glucose; if it is another unit, mu
     def row_form(self) -> RowForm:
         """The columns that rows must have, and their preparation."""
         return RowForm(self.columns, self.preprocessor, self.reader)
+
+    @property
+    def adjusts(self) -> bool:
+        """Whether each site subtracts its own offset, found from all its rows."""
+        return self.preprocessor is not None and self.preprocessor.effects is not None
 
     def prepared(self, X: Any) -> Rows:
         """Return rows in the form for clustering, one for each given row, NaN for a dropped row."""

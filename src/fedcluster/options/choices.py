@@ -93,6 +93,7 @@ FUZZY_RULES = ("fuzzy-db", "xie-beni")
 """Rules that judge only fuzzy clusters."""
 Scale = Literal["standard", "minmax", "robust", "none"]
 Missing = Literal["error", "drop", "mean", "median", "ignore"]
+Adjust = Literal["none", "site"]
 Pick = Literal["best", "elbow"]
 Averaging = Literal["avg_1", "avg_2"]
 
@@ -104,6 +105,7 @@ PROTECTIONS: tuple[str, ...] = get_args(Protection)
 RULES: tuple[str, ...] = get_args(RuleName)
 SCALES: tuple[Scale, ...] = get_args(Scale)
 MISSING: tuple[str, ...] = get_args(Missing)
+ADJUSTS: tuple[Adjust, ...] = get_args(Adjust)
 PICKS: tuple[str, ...] = get_args(Pick)
 AVERAGINGS: tuple[str, ...] = get_args(Averaging)
 

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster.algorithms import SiteSummaries
 from fedcluster.core import Answers, Column, Floats, State, Summary, Task
 from fedcluster.errors import InputError
 from fedcluster.frames.columns import quoted
+from fedcluster.lazy import LazyModule
 from fedcluster.metrics.moments import Squares
 from fedcluster.preprocessing.agreement import Schema
 from fedcluster.preprocessing.columns import AnyColumn, Category, NumericColumn
@@ -34,6 +36,8 @@ from fedcluster.preprocessing.transform import Preprocessor, preparation
 from fedcluster.preprocessing.units import Moments, site_moments, unit_warnings
 from fedcluster.rounds import Plan, with_preprocessing
 
+site_model = LazyModule("fedcluster.preprocessing.site_model")
+
 NEGATIVE: Floats = np.array([-np.inf, np.nextafter(0.0, -np.inf), np.inf])
 """Edges of the cells that separate negative values from others."""
 PAIR = re.compile(r"\s*\d+(\.\d+)?\s*/\s*\d+(\.\d+)?\s*")
@@ -48,7 +52,9 @@ class Fitted:
     fit_report: FitReport
 
 
-def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fitted]:
+def fit(
+    prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0, smallest: int = 1
+) -> Plan[Fitted]:
     """Plan the fit of a preprocessor: a round for missing values and levels, then scaling.
 
     Standardising takes this round alone, one more for values far from 0, and one more if values are
@@ -62,7 +68,10 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     schema : Schema
         The columns that the sites have agreed on.
     seed : int, default=0
-        Determines the first basis for the principal components of many columns.
+        Determines the first basis for the principal components of many columns, and the search for
+        offsets of sites.
+    smallest : int, default=1
+        The smallest group of rows that all sites' limits permit.
 
     Raises
     ------
@@ -79,6 +88,10 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     chosen = replace(first, columns=columns)
     filled = yield from _fill(prepare, chosen, seen)
     scaled, moments = yield from _scale(prepare, filled, seen, bool(missing))
+    notes: list[str] = []
+    unlinked: list[str] = []
+    if prepare.adjust == "site":
+        scaled, notes, unlinked = yield from _adjusted(prepare, scaled, seen, seed, smallest)
     scaled = _weighted(prepare, scaled)
     then = yield from _then(prepare, scaled, seed)
     scaled = replace(scaled, principal=then, unit=prepare.unit)
@@ -88,6 +101,7 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
     only_at = {key: site for key, site in schema.only_at.items() if key in used}
     warnings = (
         *schema.warnings,
+        *unlinked,
         *(
             named_targets(first.names, [c.name for c in first.categories])
             if prepare.columns is None
@@ -98,9 +112,47 @@ def fit(prepare: PreprocessingSpec, schema: Schema, *, seed: int = 0) -> Plan[Fi
         *unit_warnings(moments, there),
     )
     report = FitReport(
-        missing, left_out, pooled, only_at, clipped=seen.clipped, warnings=warnings, moments=moments
+        *(missing, left_out, pooled, only_at, tuple(notes)),
+        clipped=seen.clipped,
+        warnings=warnings,
+        moments=moments,
     )
     return Fitted(scaled, report)
+
+
+def _adjusted(
+    prepare: PreprocessingSpec, scaled: Preprocessor, seen: _Summaries, seed: int, smallest: int
+) -> Plan[tuple[Preprocessor, list[str], list[str]]]:
+    """Plan the model by which sites find their offsets; also return what it says, and doubts.
+
+    Sites describe their numbers by means, in one round. If columns are scaled by what is found in
+    the rows, another one (or those of quantiles) scales them again, without the offsets.
+    """
+    if seen.moments is None:
+        raise InputError("adjust='site' is for columns of numbers, and there is none")
+    spread = np.sqrt(np.where(_is_constant(seen.moments), 1.0, seen.moments.variance))
+    pairs = zip(seen.moments.mean.tolist(), spread.tolist(), strict=True)
+    numbers = replace(scaled, columns=scaled.numeric)
+    about = _changed(numbers, [{"shift": mean, "scale": scale} for mean, scale in pairs])
+    step = SiteSummaries(site_model.SITE_EFFORT.means, smallest, 2 * smallest)
+    asked = [Task(step, State(), seed, about), Task(Squares(), State(), preprocessor=about)]
+    described, squares = yield asked
+    names = [name for name, each in described.by_site.items() if each.weights.any()]
+    points, deviations = site_model.Points.of(
+        [described.by_site[name] for name in names], [squares.by_site[name] for name in names]
+    ).in_deviations()
+    model = site_model.best_model(points, seed)
+    effects = model.effects(seen.moments.mean, spread * deviations)
+    adjusted = replace(scaled, effects=effects)
+    if prepare.scale in ("standard", "robust"):
+        plan = _scales(prepare.scale, ColumnMoments.unknown())
+        again, _ = yield from with_preprocessing(plan, replace(numbers, effects=effects))
+        scales = [
+            {"shift": c.shift + c.scale * shift, "scale": c.scale * scale}
+            for c, (shift, scale) in zip(adjusted.numeric, again, strict=True)
+        ]
+        adjusted = _changed(adjusted, scales)
+    return adjusted, model.in_words(points, numbers.names, seed), model.doubts(names, effects)
 
 
 def _then(prepare: PreprocessingSpec, scaled: Preprocessor, seed: int) -> Plan[Any]:

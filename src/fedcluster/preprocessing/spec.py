@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from fedcluster.errors import listed
-from fedcluster.options.choices import MISSING, SCALES, Missing, Scale
+from fedcluster.options.choices import ADJUSTS, MISSING, SCALES, Adjust, Missing, Scale
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing.transform import Preprocessor
 
@@ -56,6 +56,10 @@ class PreprocessingSpec:
     then : Preparation or str, optional
         A preparation of the user's own, or its dotted name, which is applied after everything
         except ``unit``; see `fedcluster.extend.Preparation`.
+    adjust : {"none", "site"}
+        "site" subtracts from the numbers of each site its own offset, which a model with offsets,
+        subtypes and shares of each site finds, such as that of a scanner or a laboratory; see
+        `docs/preprocessing.md`. A text means the same at each site.
     unit : bool, default=False
         Whether each row is finally divided by its length, so that only its direction counts, as
         with ``metric="cosine"``; a row of zeros has no direction, is dropped and gets no label.
@@ -76,11 +80,12 @@ class PreprocessingSpec:
     dates: Mapping[str, str] = field(default_factory=dict)
     pca: int | None = None
     columns: Sequence[str] | None = None
+    adjust: Adjust = "none"
     unit: bool = False
     then: Any = None
 
     def __post_init__(self) -> None:
-        for name, known in (("scale", SCALES), ("missing", MISSING)):
+        for name, known in (("scale", SCALES), ("missing", MISSING), ("adjust", ADJUSTS)):
             if getattr(self, name) not in known:
                 some = ", ".join(map(repr, known))
                 raise ValueError(f"{name} must be one of {some}, not {getattr(self, name)!r}")
@@ -106,7 +111,11 @@ class PreprocessingSpec:
                 )
 
     def _check_then(self) -> None:
-        """Raise an error for options that are incompatible with a user's own preparation."""
+        """Raise an error for options that are incompatible with others that mix columns."""
+        whole = {"pca": self.pca, "rows of length 1": self.unit, "then": self.then}
+        whole |= {"missing='ignore'": self.missing == "ignore"}
+        if self.adjust == "site" and (what := [name for name, asked in whole.items() if asked]):
+            raise refused("adjust-site", what=what[0])
         if self.then is not None and (self.pca is not None or self.missing == "ignore"):
             raise ValueError("a preparation of your own takes whole rows: leave pca out")
 

@@ -26,6 +26,7 @@ from fedcluster.preprocessing.columns import (
     column_to_plain,
     one_of,
 )
+from fedcluster.preprocessing.site_effects import SiteEffects
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +202,9 @@ class Preprocessor:
     box : bool, default=False
         Whether each value is finally clipped to [-1, 1], with 0 for a missing one, and truncated to
         a multiple of 2^-20, as differential privacy requires; see `fedcluster.core.on_grid`.
+    effects : SiteEffects, optional
+        The model by which a site finds the offset of its rows, which is subtracted from the numbers
+        in the end; then all rows of a site must be prepared together.
 
     Examples
     --------
@@ -223,6 +227,7 @@ class Preprocessor:
     principal: Principal | Preparation | None = None
     unit: bool = False
     box: bool = False
+    effects: SiteEffects | None = None
     block_values = 1 << 16
     """Values that are prepared at a time."""
     fewest_rows = 256
@@ -306,7 +311,8 @@ class Preprocessor:
     def as_found(self) -> Self:
         """Transform that keeps columns in their own units, with gaps, and texts by level."""
         columns = tuple(column.as_found for column in self.columns)
-        return replace(self, columns=columns, missing="keep", principal=None, unit=False, box=False)
+        found = replace(self, columns=columns, missing="keep", principal=None, effects=None)
+        return replace(found, unit=False, box=False)
 
     def enclosing(self, ranges: Mapping[str, tuple[float, float]]) -> Box:
         """Return the smallest and the largest values of prepared rows, from ranges of columns.
@@ -328,6 +334,8 @@ class Preprocessor:
             found = Box.unbounded(self.n_columns_out)
         elif self.principal is not None:
             found = turned(found, self.principal.mean, np.array(self.principal.components))
+        if self.effects is not None:
+            found = Box.unbounded(self.n_columns_out)
         if self.unit:
             found = Box(np.where(found.low >= 0, 0.0, -1.0), np.where(found.high <= 0, 0.0, 1.0))
         return found
@@ -371,12 +379,34 @@ class Preprocessor:
                 X[block] = self._block(data.take(block), columns)
             is_missing = bool(np.isnan(X.max(initial=-np.inf)))
         dropped = self._incomplete(X) if is_missing else None
+        if self.effects is not None:
+            self._subtract_offset(self.effects, X, data.sample_weight, dropped)
         if self.unit:
             zero = to_unit_length(X, self.block_values)
             dropped = zero if dropped is None else dropped | zero
         if self.box:
             X = on_grid(np.clip(np.nan_to_num(X, nan=0.0), -1.0, 1.0)).astype(X.dtype)
         return X, dropped
+
+    def _subtract_offset(
+        self,
+        effects: SiteEffects,
+        X: Rows,
+        weights: Floats | None,
+        dropped: NDArray[np.bool_] | None,
+    ) -> None:
+        """Subtract the offset of a site from its prepared rows (n, p), in place."""
+        kept = np.ones(len(X), dtype=bool) if dropped is None else ~dropped
+        if not kept.any():
+            return
+        stops = np.cumsum([len(column.names) for column in self.columns])
+        places = stops[self.places(NumericColumn)] - 1
+        scale, shift = (
+            np.array([getattr(c, end) for c in self.numeric]) for end in ("scale", "shift")
+        )
+        rows = X[np.ix_(kept, places)].astype(np.float64) * scale + shift
+        offset = effects.offset(rows, np.ones(len(rows)) if weights is None else weights[kept])
+        X[:, places] -= (offset / scale).astype(X.dtype)
 
     @property
     def fills(self) -> bool:
@@ -473,6 +503,10 @@ class Preprocessor:
             raise ValueError(f"at most {most_columns:,} prepared columns")
         if self.principal is not None:
             self.principal.check(len(self.names))
+        if self.effects is not None:
+            self.effects.check(len(self.numeric))
+            if self.unit or self.box or self.principal is not None or self.missing == "ignore":
+                raise ValueError("offsets of sites are of whole rows, in columns of their own")
 
     def disclosed_only(self, describe: Describe) -> Self:
         """Return the preprocessor restricted to what a site discloses, and safe for any rows.
@@ -506,7 +540,8 @@ class Preprocessor:
         plain = asdict(replace(self, columns=())) | {"columns": columns}
         if self.principal is not None and not isinstance(self.principal, Principal):
             plain["principal"] = own_to_plain(self.principal)
-        return {key: value for key, value in plain.items() if key != "box" or value}
+        left_out = ("box", "effects")
+        return {key: value for key, value in plain.items() if key not in left_out or value}
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Self:
@@ -529,6 +564,7 @@ class Preprocessor:
             else (own_from_plain if "own" in principal else Principal.from_plain)(principal),
             unit,
             box,
+            SiteEffects.from_plain(effects) if (effects := content.get("effects")) else None,
         )
 
     @property

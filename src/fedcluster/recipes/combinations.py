@@ -20,6 +20,7 @@ from fedcluster.algorithms import FKM, SiteSummaries
 from fedcluster.core import Algorithm, SiteInfo, Step
 from fedcluster.options.choices import is_step
 from fedcluster.options.refusals import refused, table
+from fedcluster.privacy.limits import must_round
 from fedcluster.recipes.specifications import Fit, distinct_limits
 
 Sites = Sequence[SiteInfo]
@@ -93,6 +94,24 @@ def _more_than_sums(job: Any, sites: Sites) -> Mapping[str, str]:
     return next(({"what": what} for what, needed in needs.items() if needed), {})
 
 
+def _unadjusted(job: Any, sites: Sites) -> Mapping[str, str]:
+    """Return what does not go with offsets of sites, if they are asked for."""
+    prepare = getattr(job, "prepare", None)
+    if prepare is None or prepare.adjust == "none":
+        return {}
+    streamed = next(
+        (f"the rows of {s.name!r}, which come in chunks" for s in sites if s.streams), ""
+    )
+    needs = {
+        streamed: streamed,
+        f"robust={getattr(job, 'robust', 0)}": getattr(job, "robust", 0),
+        "secure sums": any(site.secure for site in sites),
+        "sums_only": job.sums_only,
+        "the rounded numbers that a site requires": must_round(sites),
+    }
+    return next(({"what": what} for what, needed in needs.items() if needed), {})
+
+
 def _tell(name: str) -> Condition:
     """Return a condition: a site has a limit of this name."""
     return lambda _, sites: any(
@@ -132,6 +151,7 @@ CONDITIONS: Mapping[str, Condition] = {
     "no_curve": _of_rule(lambda rule: rule.name in ("likelihood", "vote")),
     "reference_bounds": _of_rule(lambda rule: rule.bounds is not None),
     "stability": lambda fit, _: fit.stability,
+    "unadjusted": _unadjusted,
 }
 """All conditions, by their names in the table (``when``)."""
 

@@ -21,6 +21,7 @@ from fedcluster.frames.columns import column_list
 from fedcluster.frames.reader import ColumnRoles
 from fedcluster.jobs import Evaluate, Fit, Job, JobReport, Profile, SelectK
 from fedcluster.model import Model
+from fedcluster.options.refusals import refused
 from fedcluster.privacy import Groups
 from fedcluster_app.cli._options import FileOptions, check_like_fit
 from fedcluster_app.cli._reading import roles_of
@@ -109,6 +110,8 @@ class Partitions:
         unlike : list of str
             In which columns rows are unlike those of the fit, of the first such partition.
         """
+        if model.adjusts:
+            raise refused("adjust-site", what="a Dask collection, whose partitions are no sites")
         unlike: list[str] = []
         unknown: Counts = {}
         filled: Counts = {}

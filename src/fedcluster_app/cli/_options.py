@@ -447,6 +447,7 @@ class Scaling:
         {}, "Weights of columns in squared distances; text counts as one column."
     )
     pca: int | None = key(None, "Cluster by the first N principal components.")
+    adjust: str | None = key(None, "site: subtract the offset of each site from its numbers.")
 
 
 def preparation(scaling: Scaling, columns: str | Sequence[str] | None) -> Any:
@@ -473,6 +474,7 @@ def preparation(scaling: Scaling, columns: str | Sequence[str] | None) -> Any:
             pca=scaling.pca,
             columns=column_list(columns),
             then=scaling.then,
+            adjust=cast(Any, scaling.adjust or "none"),
         )
     except InputError:
         raise

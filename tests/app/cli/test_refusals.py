@@ -372,6 +372,11 @@ REACHED: dict[str, list[Ask | str]] = {
     "permits-insecure": [
         site_file("", JOINED + "[permits]\nrequired = true\n", then=joined(site_permits))
     ],
+    "adjust-site": [
+        fit(partial(here, chunked), prepare=PreprocessingSpec(adjust="site")),
+        "fit SITES -k 3 --set prepare.adjust=site --set fit.sums_only=true",
+        "fit SITES -k 3 --set prepare.adjust=site --set prepare.pca=1",
+    ],
     "stability-chunks": [fit(partial(here, chunked), stability=True)],
 }
 """Ways in which users meet each row of the table: jobs, estimators, site files and commands."""

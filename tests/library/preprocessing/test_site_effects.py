@@ -1,0 +1,260 @@
+"""Offsets of sites: found from descriptions, subtracted at the sites, told where they cannot be."""
+
+import warnings
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+from fedcluster import FederatedGaussianMixture, FederatedKMeans, PreprocessingSpec
+from fedcluster.core import Data, SiteInfo
+from fedcluster.engines import LocalEngine
+from fedcluster.engines.client import Client
+from fedcluster.errors import InputError
+from fedcluster.jobs import execute, fit_of
+from fedcluster.model import Model
+from fedcluster.options.refusals import RefusedError
+from fedcluster.preprocessing import site_model
+from fedcluster.preprocessing.columns import NumericColumn
+from fedcluster.preprocessing.site_effects import SiteEffects, registered
+from fedcluster.preprocessing.site_model import SITE_EFFORT, Points, best_model, fitted_model
+from fedcluster.preprocessing.transform import Preprocessor
+from fedcluster.recipes import combinations
+
+MEANS = np.array([[0.0, 0, 0, 0], [4, 0, 0, 0], [0, 4, 4, 0]])
+"""Subtypes, four deviations apart or more."""
+
+
+def drawn(shares, offset, seed=0, n=120):
+    """Rows, clean rows, sites and subtypes; one line of shares for each site."""
+    rng = np.random.default_rng(seed)
+    sites = np.repeat(np.arange(len(shares)), n)
+    subtypes = np.concatenate([rng.choice(3, n, p=each) for each in shares])
+    clean = MEANS[subtypes] + rng.normal(size=(len(sites), 4))
+    return clean + (offset * rng.normal(size=(len(shares), 4)))[sites], clean, sites, subtypes
+
+
+SKEWED = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.3, 0.6], [0.5, 0.5, 0.0], [0.0, 0.3, 0.7]]
+SITE = PreprocessingSpec(adjust="site")
+
+
+def said(model):
+    """What was found while the preparation was fitted."""
+    assert model.fit_report_ is not None
+    return model.fit_report_
+
+
+def ari(model, rows, sites, subtypes):
+    """How well a model finds the subtypes."""
+    return adjusted_rand_score(subtypes, model.fit(rows, sites=sites).labels_)
+
+
+@pytest.mark.parametrize("k", [3, "auto"])
+@pytest.mark.filterwarnings("ignore:.* to 98 %:UserWarning")
+def test_clusters_are_those_of_rows_without_effects(k):
+    scores = []
+    for seed in range(4):
+        rows, clean, sites, subtypes = drawn(SKEWED, 4.0, seed)
+        found, raw = (FederatedKMeans(k, prepare=how, random_state=0) for how in (SITE, "standard"))
+        each = [ari(found, rows, sites, subtypes), ari(raw, clean, sites, subtypes)]
+        assert len(found.cluster_centers_) == len(raw.cluster_centers_)
+        scores.append([*each, ari(raw, rows, sites, subtypes)])
+    adjusted, without, raw = np.mean(scores, axis=0)
+    assert adjusted > without - 0.02
+    assert raw < 0.5
+
+
+@pytest.mark.parametrize("scale", ["standard", "robust", "none"])
+def test_it_costs_nothing_where_there_are_no_effects(scale):
+    _, clean, sites, subtypes = drawn(SKEWED, 0.0, 5)
+    raw = ari(FederatedKMeans(3, prepare=scale, random_state=0), clean, sites, subtypes)
+    how = replace(SITE, scale=scale)
+    adjusted = FederatedKMeans(3, prepare=how, random_state=0)
+    assert ari(adjusted, clean, sites, subtypes) > raw - 0.01
+    assert "are not needed" in said(adjusted).notes[0]
+
+
+def test_what_differs_is_said_with_its_columns():
+    rows, clean, sites, _ = drawn(SKEWED, 0.0, 1)
+    rows = clean + np.outer(np.array([0, 3, -2, 1, 4])[sites], [0, 0, 0, 1])
+    [line] = said(FederatedKMeans(3, prepare=SITE).fit(rows, sites=sites)).notes
+    assert "with 3 subtypes" in line
+    assert "x3 (2." in line
+    assert not any(f"x{j} (" in line for j in range(3))
+
+
+def test_correlated_columns_are_told_by_the_whole_covariance():
+    rng = np.random.default_rng(3)
+    rows, _, sites, subtypes = drawn(SKEWED, 0.0, 3, n=200)
+    turn = np.linalg.qr(rng.normal(size=(4, 4)))[0] * [0.4, 0.7, 1.0, 1.8]
+    rows = MEANS[subtypes] + rng.normal(size=rows.shape) @ turn.T
+    shifted = rows + (3 * rng.normal(size=(5, 4)))[sites]
+
+    def mixture(how):
+        return FederatedGaussianMixture(3, covariance_type="tied", prepare=how, random_state=0)
+
+    clean = ari(mixture(PreprocessingSpec()), rows, sites, subtypes)
+    assert ari(mixture(SITE), shifted, sites, subtypes) > clean - 0.05
+
+
+def points_of(rows, sites, weights=None):
+    """Rows as their own descriptions."""
+    weights = np.ones(len(rows)) if weights is None else weights
+    cuts = np.cumsum([0, *np.bincount(sites)])
+    return Points(rows, weights, cuts, np.zeros(rows.shape[1]))
+
+
+def test_centers_and_offsets_are_those_of_least_squares():
+    rows, _, sites, subtypes = drawn(SKEWED, 4.0, 2)
+    points, r = points_of(rows, sites), np.eye(3)[subtypes]
+    start = site_model.start_of(MEANS, np.zeros((5, 4)), np.ones(4))
+    centers, offsets = site_model.moved(points, r, points.by_site(r), start, fixed=False)
+    both = np.linalg.lstsq(np.hstack([np.eye(5)[sites], r]), rows, rcond=None)[0]
+    fitted = both[:5][sites] + both[5:][subtypes]
+    np.testing.assert_allclose(offsets[sites] + centers[subtypes], fitted, atol=1e-9)
+    np.testing.assert_allclose(points.sizes @ offsets, 0.0, atol=1e-8)
+
+
+def test_the_likelihood_never_falls():
+    rows, _, sites, _ = drawn(SKEWED, 4.0, 4)
+    points = points_of(rows, sites)
+    start = site_model.start_of(rows[:3], np.zeros((5, 4)), np.full(4, 4.0))
+    steps = [replace(SITE_EFFORT, steps=n, tol=0.0) for n in range(12)]
+    models = [site_model.em(points, start, each, full=False) for each in steps]
+    goals = [each.log_likelihood + np.log(each.shares).sum() / 3 for each in models]
+    assert all(after >= before - 1e-8 for before, after in pairwise(goals))
+    assert goals[-1] > goals[0] + 10
+
+
+def test_a_mean_counts_as_its_rows():
+    rows, _, sites, _ = drawn(SKEWED, 4.0, 6, n=40)
+    twice = points_of(np.repeat(rows, 2, axis=0), np.repeat(sites, 2))
+    weighted = points_of(rows, sites, np.full(len(rows), 2.0))
+    start = site_model.start_of(MEANS, np.zeros((5, 4)), np.ones(4))
+    one, other = (site_model.em(each, start, SITE_EFFORT) for each in (twice, weighted))
+    np.testing.assert_allclose(one.counts.sum(0), other.counts.sum(0), rtol=0.05)
+    assert np.abs(one.centers - other.centers).max() < 0.2
+
+
+LINKED = {
+    "disconnected": ([[0.5, 0.5, 0], [0.4, 0.6, 0], [0, 0, 1], [0, 0, 1]], True),
+    "one subtype shared": ([[0.5, 0.5, 0], [0.4, 0.6, 0], [0, 0.5, 0.5], [0, 0.6, 0.4]], True),
+    "a subtype at one site only": ([[0.5, 0.5, 0], [0.4, 0.6, 0], [0.5, 0.5, 0], [0, 0, 1]], True),
+    "well linked": ([[0.4, 0.3, 0.3], [0.3, 0.4, 0.3], [0.4, 0.4, 0.2], [0.2, 0.3, 0.5]], False),
+}
+
+
+@pytest.mark.parametrize(("shares", "doubted"), LINKED.values(), ids=LINKED)
+@pytest.mark.parametrize("seed", range(3))
+def test_sites_that_cannot_be_told_are_named(shares, doubted, seed):
+    rows, _, sites, _ = drawn(shares, 4.0, seed, n=150)
+    found = FederatedKMeans(3, prepare=SITE, random_state=0)
+    with warnings.catch_warnings(action="ignore"):
+        found.fit({name: rows[sites == i] for i, name in enumerate("abcd")})
+    named = [line for line in said(found).warnings if "fewer than two subtypes" in line]
+    assert bool(named) == doubted
+    assert not doubted or any(name in named[0].partition(" and the other")[0] for name in "abcd")
+
+
+def test_a_saved_model_predicts_a_new_site(tmp_path):
+    rows, _, sites, _ = drawn(SKEWED, 4.0, 7)
+    found = FederatedKMeans(3, prepare=SITE, random_state=0).fit(rows, sites=sites)
+    found.save(tmp_path / "model.json")
+    model = Model.load(tmp_path / "model.json")
+    first = rows[sites == 2]
+    np.testing.assert_array_equal(model.predict(first), found.labels_[sites == 2])
+    moved = model.predict(first + np.array([7.0, -3.0, 2.0, 9.0]))
+    assert adjusted_rand_score(moved, found.labels_[sites == 2]) > 0.95
+    with pytest.warns(UserWarning, match="has 12 rows to find the offset of the site from"):
+        model.predict(first[:12])
+    with pytest.raises(InputError, match="has a single row, of which the offset of the site"):
+        model.predict(first[:1])
+
+
+def test_neither_the_order_of_rows_nor_of_sites_matters():
+    rows, _, sites, _ = drawn(SKEWED, 3.0, 8)
+    order = np.random.default_rng(0).permutation(len(rows))
+    one = FederatedKMeans(3, prepare=SITE, random_state=0).fit(rows, sites=sites)
+    other = FederatedKMeans(3, prepare=SITE, random_state=0).fit(rows[order], sites=sites[order])
+    np.testing.assert_array_equal(one.labels_[order], other.labels_)
+    np.testing.assert_allclose(one.cluster_centers_, other.cluster_centers_, atol=1e-7)
+
+
+def test_missing_values_weights_and_text_are_adjusted_too():
+    rows, _, sites, subtypes = drawn(SKEWED, 3.0, 9)
+    rows[::17, 1] = np.nan
+    weight = np.random.default_rng(1).integers(1, 3, len(rows)).astype(float)
+    dropped = FederatedKMeans(3, prepare=replace(SITE, missing="drop"), random_state=0)
+    labels = dropped.fit(rows, sites=sites, sample_weight=weight).labels_
+    assert (labels[::17] == -1).all()
+    kept = labels >= 0
+    assert adjusted_rand_score(subtypes[kept], labels[kept]) > 0.85
+
+
+REFUSED = {
+    "chunks": ({}, {"streams": True}, "the rows of 'a', which come in chunks"),
+    "secure": ({}, {"secure": True}, "secure sums"),
+    "sums": ({"sums_only": True}, {}, "sums_only"),
+    "liars": ({"robust": 1}, {}, "robust=1"),
+}
+
+
+@pytest.mark.parametrize(("words", "site", "what"), REFUSED.values(), ids=REFUSED)
+def test_what_does_not_go_with_it_is_refused(words, site, what):
+    sites = [SiteInfo(name, **site) for name in "abc"]
+    with pytest.raises(RefusedError, match=f"adjust='site' does not go with {what}"):
+        combinations.check(fit_of(3, prepare=SITE, **words), sites)
+
+
+@pytest.mark.parametrize("more", [{"pca": 2}, {"unit": True}, {"missing": "ignore"}])
+def test_rows_without_columns_of_their_own_are_refused(more):
+    with pytest.raises(RefusedError, match="adjust='site' does not go with"):
+        replace(SITE, **more)
+
+
+HOSTILE = {
+    "width": SiteEffects(((0.0, 0.0),), ((1.0, 0.0), (0.0, 1.0)), (1.0, 1.0)),
+    "no covariance": SiteEffects(((0.0,),), ((-1.0,),), (1.0,)),
+    "variance": SiteEffects(((0.0,),), ((1.0,),), (-1.0,)),
+    "infinite": SiteEffects(((np.inf,),), ((1.0,),), (1.0,)),
+    "centres": SiteEffects(((0.0,),) * 1001, ((1.0,),), (1.0,)),
+}
+
+
+@pytest.mark.parametrize("effects", HOSTILE.values(), ids=HOSTILE)
+def test_a_site_refuses_effects_that_are_none(effects):
+    how = Preprocessor((NumericColumn("x0"),), effects=effects)
+    with pytest.raises(ValueError, match=r"offsets|must be"):
+        how.check(["x0"])
+    good = SiteEffects(((0.0,),), ((1.0,),), (1.0,))
+    replace(how, effects=good).check(["x0"])
+    plain = replace(how, effects=good).plain()
+    assert Preprocessor.from_plain(plain).effects == good
+
+
+def test_an_offset_of_a_site_with_one_subtype_is_the_smallest():
+    centers = np.array([[0.0, 0.0], [8.0, 0.0]])
+    rows = np.random.default_rng(0).normal(size=(50, 2)) + np.array([8.5, 0.0])
+    found = registered(rows, np.ones(50), centers, np.ones(2))
+    assert np.abs(found.offset - [0.5, 0.0]).max() < 0.3
+    assert found.shares[1] > 0.9
+
+
+def test_the_number_of_subtypes_is_that_of_smallest_bic():
+    rows, _, sites, _ = drawn(SKEWED, 4.0, 10)
+    points = points_of(rows, sites)
+    model = best_model(points, 0)
+    n = float(len(rows))
+    assert len(model.centers) == 3
+    assert model.bic(n) < min(fitted_model(points, k, 0).bic(n) for k in (2, 4))
+
+
+def test_offsets_are_found_by_a_job_over_engines():
+    rows, _, sites, _ = drawn(SKEWED, 4.0, 11)
+    engine = LocalEngine([Client(n, Data(rows[sites == i])) for i, n in enumerate("abcde")])
+    report = execute(fit_of(3, prepare=SITE), engine)
+    assert report.preprocessor is not None
+    assert report.preprocessor.effects is not None
+    assert any("Offsets of 5 sites were subtracted" in line for line in report.prepared)
