@@ -28,7 +28,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 27_693,
+    "lines of the library": 27_697,
     "lines of the application": 21_398,
     "modules": 231,
     "functions": 4_509,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 51,
     "words of the pages": 35_998,
     "pages": 28,
-    "lines of tests": 65_171,
+    "lines of tests": 65_181,
     "lines of tests of refusals and pairs": 2_687,
 }
 

@@ -378,7 +378,12 @@ def moved(
         return np.where(used[:, None], means, model.centers), model.offsets
     shares = counts / points.sizes[:, None]
     L = np.diag(total) - counts.T @ shares
-    centers = np.linalg.pinv(L, rcond=1e-9, hermitian=True) @ (sums - counts.T @ points.means)
+    values, along = np.linalg.eigh(L)
+    # what the sites do not tell of the centres, as where each has one subtype, stays as it is
+    is_told = values > 1e-9 * total.max()
+    told = along[:, is_told]
+    centers = told @ ((told.T @ (sums - counts.T @ points.means)) / values[is_told, None])
+    centers += model.centers - told @ (told.T @ model.centers)
     centers += (sums.sum(0) - total @ centers) / total.sum()
     centers = np.where(used[:, None], centers, model.centers)
     return centers, points.means - shares @ centers

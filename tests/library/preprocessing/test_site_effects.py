@@ -117,6 +117,16 @@ def test_centers_and_offsets_are_those_of_least_squares():
     np.testing.assert_allclose(points.sizes @ offsets, 0.0, atol=1e-8)
 
 
+def test_centers_that_no_site_tells_stay_as_they_are():
+    """Each site has one subtype: any offsets fit, and nothing is divided by 0."""
+    rows, _, sites, _ = drawn(np.eye(3), 4.0, 2)
+    points, r = points_of(rows, sites), np.eye(3)[sites]
+    start = site_model.start_of(MEANS, np.zeros((3, 4)), np.ones(4))
+    centers, offsets = site_model.moved(points, r, points.by_site(r) + 1e-310, start, fixed=False)
+    np.testing.assert_allclose(centers - centers[0], MEANS - MEANS[0], atol=1e-9)
+    np.testing.assert_allclose(centers + offsets, points.means, atol=1e-9)
+
+
 def test_the_likelihood_never_falls():
     rows, _, sites, _ = drawn(SKEWED, 4.0, 4)
     points = points_of(rows, sites)
