@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 27_697,
+    "lines of the library": 27_648,
     "lines of the application": 21_398,
     "modules": 231,
-    "functions": 4_509,
+    "functions": 4_510,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 51,
     "words of the pages": 35_998,
     "pages": 28,
-    "lines of tests": 65_181,
+    "lines of tests": 65_211,
     "lines of tests of refusals and pairs": 2_687,
 }
 

@@ -869,8 +869,9 @@ class NumberSample:
         """Return the values without those of one of the samples that were joined."""
         counts = self.counts.copy()
         counts[np.searchsorted(self.values, part.values)] -= part.counts
-        kept = counts > 0
-        return replace(self, values=self.values[kept], counts=counts[kept])
+        values, counts = self.values[counts > 0], counts[counts > 0]
+        whole = bool((values == np.floor(values)).all())
+        return replace(self, values=values, counts=counts, whole=whole)
 
     @property
     def moments(self) -> tuple[float, float]:

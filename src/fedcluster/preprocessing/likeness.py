@@ -25,6 +25,7 @@ from fedcluster.frames.columns import NumberSample, columns_of
 from fedcluster.preprocessing.columns import NumericColumn
 from fedcluster.preprocessing.transform import Principal
 from fedcluster.preprocessing.units import (
+    ODD,
     Conversion,
     fitting_units,
     odd_columns,
@@ -34,43 +35,6 @@ from fedcluster.texts import setting
 
 SIGNS = frozenset((-9.0, -8.0, -7.0, -2.0, -1.0, 7.0, 8.0, 9.0))
 """Small numbers that people use as placeholders for an unknown value."""
-
-
-@dataclass(frozen=True, slots=True)
-class LikenessThresholds:
-    """From when on a column, or a value of it, is unlike the known ones."""
-
-    least: float = 0.1  # share of the known rows that honest new rows are drawn from, at least
-    sure: float = 1e-4  # probability of a false alarm in a column of such rows
-    told: float = 1.5
-    """Mean squared distance, over that within the clusters, from which on a usual unit that
-    explains it is believed."""
-    mended: float = 0.5  # largest ratio of that distance after an explanation to that before
-    alike: float = (
-        1.0  # largest difference of mean, in deviations, and of the deviation's logarithm
-    )
-    rarer: float = 5.0  # how many times as rare the commonest other value must be
-    steps: float = 10.0  # how many times the resolution it must be
-    end: float = 0.1  # share of the first or last of few values from which on its lack is odd
-    other: float = 0.5
-    """Deviations between sites in any other column from which on their rows are of other kinds."""
-    closely: float = 0.4  # the same, of values that are only closer together
-    margin: float = 2.0  # how many times worse than the best the next explanation must fit
-    shrunk: float = 0.05  # ratio of deviations from which on logarithms are considered
-    most_rows: int = 20_000  # rows of a site that are looked at
-    few: int = 12  # whole numbers up to which a column may hold codes
-    fewest: int = 8  # values for more than naming values that are far
-    missing: float = 0.5  # share of missing values from which on they are named
-    strange: float = 0.05  # share of other values in a column of two whole numbers
-    clearly: float = 4.0  # standard errors by which one of two codings must fit better
-    narrow: float = 0.01  # least share of a column's variance that lies within clusters
-    rare: float = 0.02  # share of values up to which they may be typing errors, and no codes
-    gap: float = 0.25  # distance of a code from the others, and of a low value, in their ranges
-    spread: float = 1.2
-    """Distance of a typing error, in ranges of the others or of their logarithms."""
-
-
-LIKENESS = LikenessThresholds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +102,8 @@ class KnownColumns:
         Columns of measurements, and the share of the commonest value.
     rows : callable, optional
         Returns the known rows (n, d), if there are any.
+    whole : frozenset of str
+        Columns of whole numbers, of those between which values may have been exchanged.
     between : bool
         Whether the known rows are those of other sites, whose kinds a site need not have: then only
         what is explained is said.
@@ -163,8 +129,8 @@ class KnownColumns:
     levels: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     often: Mapping[str, float] = field(default_factory=dict)
     rows: Callable[[], Floats] | None = None
+    whole: frozenset[str] | None = None
     between: bool = False
-    at: LikenessThresholds = LIKENESS
 
     def unlike(self, X: Floats, site: str | None = None) -> Iterator[str]:
         """Yield a line for each column of rows (n, d) that is unlike the known one.
@@ -191,7 +157,7 @@ class KnownColumns:
 
     def _is_odd(self, j: int, x: Floats) -> bool:
         """Return whether values are far from the known ones, or one usual unit may explain them."""
-        is_near = self.distances(j, x).mean() < self.at.told
+        is_near = self.distances(j, x).mean() < ODD.told
         return bool(self.far(j, x)) or self._is_shrunk(j, x) or not is_near
 
     def _is_other(
@@ -201,7 +167,7 @@ class KnownColumns:
         rest = {self.names.index(name): x for name, x in kept.items() if name not in odd}
         apart = [self._apart(j, x) for j, x in rest.items()]
         many = len(odd) - len(swapped) > max(1, len(rest))
-        return many or max(apart, default=0.0) > self.at.other
+        return many or max(apart, default=0.0) > ODD.alike / 2
 
     def _apart(self, j: int, x: Floats) -> float:
         mean, deviation = self._moments(j)
@@ -229,20 +195,20 @@ class KnownColumns:
         """
         t = np.sort(self.distances(j, x))[::-1]
         n = len(t)
-        if not n or t[0] <= 1 / self.at.least:
+        if not n or t[0] <= 1 / ODD.least:
             return 0
         with np.errstate(divide="ignore"):
-            most = np.minimum(1.0, 1.0 / (self.at.least * t))
+            most = np.minimum(1.0, 1.0 / (ODD.least * t))
         evidence = n * _evidence(np.arange(1, n + 1) / n, most)
         best = int(np.argmax(evidence))
-        is_sure = evidence[best] > -math.log(self.at.sure)
-        return max(best + 1, int(np.count_nonzero(t > 1 / self.at.least))) if is_sure else 0
+        is_sure = evidence[best] > -math.log(ODD.sure)
+        return max(best + 1, int(np.count_nonzero(t > 1 / ODD.least))) if is_sure else 0
 
     def _is_shrunk(self, j: int, x: Floats) -> bool:
         """Return whether values are much closer together than the known ones, but not equal."""
         deviation = float(x.std())
-        least = self.at.shrunk * self._moments(j)[1]
-        return self.is_exact and len(x) >= self.at.fewest and 0 < deviation < least
+        least = ODD.share * self._moments(j)[1]
+        return self.is_exact and len(x) >= ODD.fewest and 0 < deviation < least
 
     # What explains it
 
@@ -264,8 +230,8 @@ class KnownColumns:
 
     def _of_placeholders(self, j: int, x: Floats, site: str | None) -> tuple[Floats, str | None]:
         """Return values without placeholders that are new, and the line of these."""
-        found, rest = placeholders(NumberSample.from_values(x), self.at)
-        is_far = self.distances(j, np.array([*found])) > 1 / self.at.least
+        found, rest = placeholders(NumberSample.from_values(x))
+        is_far = self.distances(j, np.array([*found])) > 1 / ODD.least
         odd = {
             value: count
             for (value, count), far in zip(found.items(), is_far, strict=True)
@@ -277,13 +243,13 @@ class KnownColumns:
     def _of_few(self, j: int, X: Floats, x: Floats, site: str | None) -> str | None:
         """Return the line of a column with few values, or few rows with one; else None."""
         name, n = self.names[j], len(X)
-        if n >= self.at.fewest and len(x) < (1 - self.at.missing) * n:
+        if n >= ODD.fewest and len(x) < n / 2:
             return f"{_column(name, site)}: {n - len(x)} of {n} values are missing"
         if (line := self._of_stuck(name, x, site)) is not None:
             return line
         values = np.unique(x)
         levels = self.levels.get(name)
-        if levels is None or len(x) < self.at.fewest or not self._is_recoded(x, levels):
+        if levels is None or len(x) < ODD.fewest or not self._is_recoded(x, levels):
             return None
         known, own = (_shown(each) for each in (np.array(levels), values))
         line = f"{_column(name, site)}: it holds {own}, and {known} in {self.where}"
@@ -303,7 +269,7 @@ class KnownColumns:
         """Return the line of measurements of which many are equal, unlike elsewhere, or None."""
         values, counts = np.unique(x, return_counts=True)
         first, value = int(counts.max()), float(values[np.argmax(counts)])
-        if len(x) < 2 * self.at.fewest or first == 1:
+        if len(x) < ODD.enough or first == 1:
             return None
         if name not in self.often and len(values) > 1:
             return None
@@ -313,9 +279,9 @@ class KnownColumns:
             is_odd = value != 0 if usual else not value.is_integer()
         else:
             share = first / len(x)
-            is_long = abs(value) >= self.at.steps * grid and share >= self.at.rarer * usual
+            is_long = abs(value) >= ODD.few * grid and share >= ODD.often * usual
             evidence = len(x) * _evidence(np.array([share]), np.array([usual]))[0]
-            is_odd = is_long and evidence > -math.log(self.at.sure / len(values))
+            is_odd = is_long and evidence > -math.log(ODD.sure / len(values))
         elsewhere = f", and at most {usual:.1%} are one value in {self.where}" if usual else ""
         line = f"{_column(name, site)}: {first} of {len(x)} values are {value:.6g}{elsewhere}"
         return f"{line}; see whether it was measured" if is_odd else None
@@ -328,10 +294,10 @@ class KnownColumns:
         is_known = np.isin(x, levels)
         new = float(np.mean(~is_known))
         if len(levels) == 2:
-            return new >= self.at.strange
+            return new >= ODD.share
         ends = [levels[0], levels[-1]]
         lost = [end for end in ends if end not in x]
-        return new >= self.at.end and len(lost) == 1 and len(x) >= 4 * self.at.fewest
+        return new >= ODD.least and len(lost) == 1 and len(x) >= ODD.enough
 
     def _way(self, X: Floats, j: int, ways: Sequence[Conversion]) -> Conversion | None:
         """Return which of two codings, of which one is reversed, goes with the other columns."""
@@ -344,7 +310,7 @@ class KnownColumns:
             others = np.arange(len(known)) != j
             score = float((own * known)[others].sum())
             error = math.sqrt(float((known[others] ** 2).sum()) / len(X))
-        if abs(score) <= self.at.clearly * error:
+        if abs(score) <= math.sqrt(-2 * math.log(ODD.sure)) * error:
             return None
         return ways[0 if score > 0 else 1]
 
@@ -365,16 +331,16 @@ class KnownColumns:
         """Return the line of a column that another unit explains, or None."""
         name = self.names[j]
         # of sites, the sums say it
-        if self.between or name in self.logs or len(x) < self.at.fewest or not x.std() > 0:
+        if self.between or name in self.logs or len(x) < ODD.fewest or not x.std() > 0:
             return None
         before = float(self.distances(j, x).mean())
         here, there = (float(x.mean()), float(x.std())), self._moments(j)
-        units = fitting_units(name, here, there) if before >= self.at.told else []
+        units = fitting_units(name, here, there) if before >= ODD.told else []
         found = [
             each
             for each in map(_of_unit, units)
             if not self.far(j, back := each.undo(x))
-            and self.distances(j, back).mean() < self.at.mended * before
+            and self.distances(j, back).mean() < before / ODD.margin
         ]
         if not found:
             return None
@@ -397,18 +363,24 @@ class KnownColumns:
         if (line := self._of_unit(j, x, site)) is not None:
             return line
         fits: list[tuple[float, Explanation]] = []
-        for each in OTHERWISE if len(x) >= self.at.fewest else ():
+        for each in OTHERWISE if len(x) >= ODD.fewest else ():
             with np.errstate(all="ignore"):
                 fits.append((self._misfit(j, each.undo(x)), each))
         fits.sort(key=lambda both: both[0])
         is_far = bool(self.far(j, x))
-        is_alike = self._misfit(j, x) <= self.at.alike
+        is_alike = self._misfit(j, x) <= ODD.alike
         sure = (
-            fits and not is_alike and fits[0][0] <= (self.at.alike if is_far else self.at.closely)
+            fits
+            and not is_alike
+            and fits[0][0] <= (ODD.alike if is_far else ODD.alike / ODD.margin)
         )
-        if sure and fits[1][0] > self.at.margin * fits[0][0]:
+        if sure and fits[1][0] > ODD.margin * fits[0][0]:
             return self._line(name, x, fits[0][1], site, "if so, ")
         return self._line(name, x, None, site) if is_far and not self.between else None
+
+    def is_written_as(self, name: str, x: Floats) -> bool:
+        """Return whether values are whole numbers if those of a column are, as far as is known."""
+        return self.whole is None or (name in self.whole) == bool((x == np.floor(x)).all())
 
     def _swapped(self, odd: Mapping[str, Floats]) -> Iterator[tuple[str, str]]:
         """Yield pairs of columns, each of which is like the other one."""
@@ -417,8 +389,9 @@ class KnownColumns:
             like = [
                 other
                 for other, i in places.items()
-                if other != name and self._misfit(j, odd[name]) > self.at.margin * self.at.alike
-                if max(self._misfit(i, odd[name]), self._misfit(j, odd[other])) <= self.at.alike
+                if other != name and self._misfit(j, odd[name]) > ODD.margin * ODD.alike
+                if self.is_written_as(name, odd[other]) and self.is_written_as(other, odd[name])
+                if max(self._misfit(i, odd[name]), self._misfit(j, odd[other])) <= ODD.alike
             ]
             if len(like) == 1:
                 yield name, like[0]
@@ -447,7 +420,7 @@ class KnownColumns:
 # What a model knows
 
 
-def known_columns(model: Any, at: LikenessThresholds = LIKENESS) -> KnownColumns | None:
+def known_columns(model: Any) -> KnownColumns | None:
     """Return what a model knows of its columns of numbers; None if it knows no spread.
 
     Of its variance in the fit, a column has 1 if it was standardised; within bounds, it has at most
@@ -458,8 +431,6 @@ def known_columns(model: Any, at: LikenessThresholds = LIKENESS) -> KnownColumns
     ----------
     model : Model
         The model.
-    at : LikenessThresholds
-        The thresholds.
     """
     how, weights = model.preprocessor, model.weights
     columns = tuple(map(NumericColumn, model.columns)) if how is None else how.numeric
@@ -472,7 +443,7 @@ def known_columns(model: Any, at: LikenessThresholds = LIKENESS) -> KnownColumns
         centers, weights, shares = np.zeros((1, len(columns))), np.ones(1), np.ones(1)
     between = shares @ (centers - shares @ centers) ** 2
     within = _variances(model, columns) - between
-    within = np.maximum(within, at.narrow * (within + between))
+    within = np.maximum(within, ODD.narrow * (within + between))
     if is_known and model.algorithm.get("objective") == "inertia":
         within = np.fmin(within, model.inertia / model.weights.sum())
     if how is None and "precisions_cholesky" in model.memory:
@@ -566,7 +537,6 @@ def unlike_sites(
     sites: Mapping[str, Data],
     named: Collection[str] = (),
     bounds: Mapping[str, tuple[float, float]] | None = None,
-    at: LikenessThresholds = LIKENESS,
 ) -> Iterator[str]:
     """Yield a line for each column of numbers of which a site's values are unlike the others.
 
@@ -583,7 +553,7 @@ def unlike_sites(
     first, *others = places.values()
     names = [n for n in first if n not in named and all(n in each for each in others)]
     rows = {
-        site: data.X[:: max(1, -(-len(data) // at.most_rows))][
+        site: data.X[:: max(1, -(-len(data) // ODD.most_rows))][
             :, [places[site][name] for name in names]
         ].astype(np.float64)
         for site, data in sites.items()
@@ -594,29 +564,28 @@ def unlike_sites(
             site: NumberSample.from_values(data.X[:, places[site][name]], rows[site][:, j])
             for site, data in sites.items()
         }
-        for site, odd, line in _odd_values(name, samples, (bounds or {}).get(name), at):
+        for site, odd, line in _odd_values(name, samples, (bounds or {}).get(name)):
             yield line
             rows[site][np.isin(rows[site][:, j], odd), j] = np.nan
             samples[site] = samples[site].without(*odd)
         described[name] = samples
     if len(rows) > 1:
-        yield from _unlike(described, rows, at)
+        yield from _unlike(described, rows)
 
 
 def _odd_values(
     name: str,
     samples: Mapping[str, NumberSample],
     bounds: tuple[float, float] | None,
-    at: LikenessThresholds,
 ) -> Iterator[tuple[str, list[float], str]]:
     """Yield sites with values of a column that stand for something else, and a line about them."""
     rest: dict[str, NumberSample] = {}
     for site, sample in samples.items():
-        found, rest[site] = placeholders(sample, at)
+        found, rest[site] = placeholders(sample)
         if found:
             yield site, [*found], _placeholder_line(name, site, found, sample.n, rest[site])
     every = NumberSample.joined(rest.values())
-    wrong = typing_errors(every, at)
+    wrong = typing_errors(every)
     inside = every.without(*wrong)
     low, high = bounds or (-math.inf, math.inf)
     for site, sample in rest.items():
@@ -634,7 +603,6 @@ def _odd_values(
 def _unlike(
     described: Mapping[str, Mapping[str, NumberSample]],
     rows: Mapping[str, Floats],
-    at: LikenessThresholds,
 ) -> Iterator[str]:
     """Yield a line for each column of a site's rows (n, d) that is unlike that of the others."""
     moments = {
@@ -653,7 +621,7 @@ def _unlike(
         def of_others(site: str = site) -> Floats:
             return np.concatenate([each for other, each in rows.items() if other != site])
 
-        for line in _known_samples(others, of_others, at).unlike(X, site):
+        for line in _known_samples(others, of_others).unlike(X, site):
             column = line.partition(" at ")[0]
             if column not in said and (column not in units or "exchanged" in line):
                 yield line
@@ -665,19 +633,21 @@ def _numbers(data: Data) -> dict[str, int]:
     return {c.name: j for j, c in enumerate(columns_of(data)) if c.kind == "number"}
 
 
-def _known_samples(
-    samples: Mapping[str, NumberSample], rows: Callable[[], Floats], at: LikenessThresholds
-) -> KnownColumns:
+def _known_samples(samples: Mapping[str, NumberSample], rows: Callable[[], Floats]) -> KnownColumns:
     """Return what the values at other sites show of their columns."""
     levels: dict[str, tuple[float, ...]] = {}
     often: dict[str, float] = {}
     for name, sample in samples.items():
         values, counts, n = sample.values, sample.counts, sample.n
-        if n < 4 * at.fewest:
+        if n < ODD.enough:
             continue
-        if not sample.whole or len(values) > at.few:
+        if not sample.whole or len(values) > ODD.few:
             often[name] = float(counts.max() / n)
-        elif 1 <= np.ptp(values) == len(values) - 1 and min(counts[0], counts[-1]) >= at.end * n:
+        elif (
+            n >= ODD.few * ODD.fewest
+            and 1 <= np.ptp(values) == len(values) - 1
+            and min(counts[0], counts[-1]) >= ODD.least * n
+        ):
             levels[name] = tuple(values.tolist())
     moments = np.array([each.moments for each in samples.values()]).reshape(-1, 2)
     return KnownColumns(
@@ -689,8 +659,8 @@ def _known_samples(
         levels=levels,
         often=often,
         rows=rows,
+        whole=frozenset(name for name, sample in samples.items() if sample.whole),
         between=True,
-        at=at,
     )
 
 
@@ -720,9 +690,7 @@ def _evidence(share: Floats, most: Floats) -> Floats:
 # Values that stand for something else
 
 
-def placeholders(
-    sample: NumberSample, at: LikenessThresholds = LIKENESS
-) -> tuple[dict[float, int], NumberSample]:
+def placeholders(sample: NumberSample) -> tuple[dict[float, int], NumberSample]:
     """Return values that seem to stand for missing ones, with their counts, and the other values.
 
     Examples
@@ -735,13 +703,13 @@ def placeholders(
     {}
     """
     found: dict[float, int] = {}
-    while len(found) < 3 and (value := _placeholder(sample, at)) is not None:
+    while len(found) < 3 and (value := _placeholder(sample)) is not None:
         found[value] = int(sample.counts[sample.values == value].sum())
         sample = sample.without(value)
     return found, sample
 
 
-def _placeholder(sample: NumberSample, at: LikenessThresholds) -> float | None:
+def _placeholder(sample: NumberSample) -> float | None:
     """Return the first or last value if it is far from all others, or a frequent one, or None."""
     if len(sample.values) < 4:
         return None
@@ -750,28 +718,28 @@ def _placeholder(sample: NumberSample, at: LikenessThresholds) -> float | None:
         rest = sample.without(value)
         while _is_sign(value) and len(rest.values) > 3 and _is_sign(float(rest.values[end])):
             rest = rest.without(float(rest.values[end]))
-        if _is_apart(value, count, rest, at):
+        if _is_apart(value, count, rest):
             return value
     # a long one among measurements, of which few are equal
     value = float(sample.values[np.argmax(sample.counts)])
     *_, second, most = np.sort(sample.counts)
     is_long = _is_sign(value) and abs(value) >= 99.9
-    return value if is_long and most >= at.rarer * second else None
+    return value if is_long and most >= ODD.often * second else None
 
 
-def _is_apart(value: float, count: int, rest: NumberSample, at: LikenessThresholds) -> bool:
+def _is_apart(value: float, count: int, rest: NumberSample) -> bool:
     gap = max(rest.low - value, value - rest.high) / (rest.high - rest.low)
     is_often, share = count >= 3, count / (count + rest.n)
     if value == 0:
-        return is_often and len(rest.values) > at.few and gap > at.gap
+        return is_often and len(rest.values) > ODD.few and gap > ODD.gap
     if _is_sign(value):
         is_only_negative = value <= -99 and rest.low >= 0
-        return (is_often and is_only_negative) or gap > (at.gap if is_often else at.margin)
-    if not is_often or share < at.rare:
+        return (is_often and is_only_negative) or gap > (ODD.gap if is_often else ODD.margin)
+    if not is_often or share < ODD.rare:
         return False
-    if value in SIGNS and share <= 0.5 and _is_beside(value, rest, at):
+    if value in SIGNS and share <= 0.5 and _is_beside(value, rest):
         return True
-    return value.is_integer() and count >= 5 and gap > at.margin
+    return value.is_integer() and count >= 5 and gap > ODD.margin
 
 
 def _is_sign(value: float) -> bool:
@@ -786,7 +754,7 @@ def _is_sign(value: float) -> bool:
     return len(digits) > 1 and set(digits) in ({"9"}, {"8"}, {"7"})
 
 
-def _is_beside(value: float, rest: NumberSample, at: LikenessThresholds) -> bool:
+def _is_beside(value: float, rest: NumberSample) -> bool:
     """Return whether a small number stands for an unknown value beside others.
 
     It is the only negative one, where others have decimals or all are above 0; or follows a few
@@ -794,7 +762,7 @@ def _is_beside(value: float, rest: NumberSample, at: LikenessThresholds) -> bool
     """
     if value < 0:
         return rest.low > 0 or (rest.low >= 0 and not rest.whole)
-    return rest.whole and len(rest.values) <= at.few and value - rest.high > 2
+    return rest.whole and len(rest.values) <= ODD.few and value - rest.high > 2
 
 
 def _placeholder_line(
@@ -809,7 +777,7 @@ def _placeholder_line(
     )
 
 
-def typing_errors(sample: NumberSample, at: LikenessThresholds = LIKENESS) -> list[float]:
+def typing_errors(sample: NumberSample) -> list[float]:
     """Return the few values far from the others, among which a power of ten brings them.
 
     Examples
@@ -821,19 +789,19 @@ def typing_errors(sample: NumberSample, at: LikenessThresholds = LIKENESS) -> li
     []
     """
     values, n = sample.values, sample.n
-    most = min(3, max(1, int(at.rare * n)))
-    if n < 2 * at.fewest or len(values) < at.fewest:
+    most = min(3, max(1, int(ODD.rare * n)))
+    if n < ODD.enough or len(values) < ODD.fewest:
         return []
     quartiles = sample.quantile(0.75) - sample.quantile(0.25)
     for k in range(1, most + 1):
         for odd, rest in ((slice(-k, None), slice(-k)), (slice(k), slice(k, None))):
             is_rare = sample.counts[odd].sum() <= most
-            if is_rare and _is_mistyped(values[odd], values[rest], quartiles, at):
+            if is_rare and _is_mistyped(values[odd], values[rest], quartiles):
                 return [float(value) for value in values[odd]]
     return []
 
 
-def _is_mistyped(odd: Floats, rest: Floats, quartiles: float, at: LikenessThresholds) -> bool:
+def _is_mistyped(odd: Floats, rest: Floats, quartiles: float) -> bool:
     """Return whether odd values are far from the rest, and powers of ten bring them there.
 
     Of amounts that reach down to 0, a small one is near the others; and the wider these are beside
@@ -845,10 +813,10 @@ def _is_mistyped(odd: Floats, rest: Floats, quartiles: float, at: LikenessThresh
     if not ((low <= back) & (back <= high)).any(axis=1).all():
         return False
     if low > 0 and odd[0] > 0:
-        is_apart = odd[0] > high or low - odd[-1] > at.gap * (high - low)
+        is_apart = odd[0] > high or low - odd[-1] > ODD.gap * (high - low)
         off = max(odd[0] / high, low / odd[-1])
-        return bool(is_apart and math.log(off) >= at.spread * math.log(high / low))
-    return bool(max(odd[0] - high, low - odd[-1]) * quartiles > at.spread * (high - low) ** 2)
+        return bool(is_apart and math.log(off) >= ODD.spread * math.log(high / low))
+    return bool(max(odd[0] - high, low - odd[-1]) * quartiles > ODD.spread * (high - low) ** 2)
 
 
 # In words

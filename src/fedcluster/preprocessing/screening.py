@@ -1,16 +1,9 @@
-"""Detection of columns whose numbers are not measurements, and of placeholder values.
-
-It uses samples of the rows at their sites; see `SourceSummary`.
-
-Detection, at the sites, of columns that are not features and of duplicate rows.
-"""
+"""Detection, at the sites, of columns that are no features and of rows that are there twice."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import combinations
-from typing import TYPE_CHECKING
 from zlib import crc32
 
 import numpy as np
@@ -20,11 +13,8 @@ from fedcluster.core import Data, Floats
 from fedcluster.errors import listed
 from fedcluster.frames.columns import NumberSample, SourceSummary, columns_of, quoted, words_of
 from fedcluster.preprocessing.spec import FitReport, some_of
+from fedcluster.preprocessing.units import ODD, Moments
 from fedcluster.texts import setting
-
-if TYPE_CHECKING:
-    from fedcluster.preprocessing.units import Moments
-
 
 KEYS = (
     "id", "ids", "key", "uuid", "guid", "mrn", "pid", "nr", "no", "num", "rowid", "index", "idx",
@@ -38,19 +28,6 @@ CODES = {
 """Last words in the names of columns whose numbers are codes."""
 
 
-@dataclass(frozen=True, slots=True)
-class ScreenThresholds:
-    """From when on numbers seem to be no measurements."""
-
-    enough: int = 20  # number of values from which on it is significant that all of them differ
-    few_values: int = 12  # number of distinct whole numbers up to which they may be codes
-    long: int = 7  # number of digits from which on distinct numbers of equal length are keys
-    dense: int = 4  # largest ratio of the range of keys to the number of rows
-
-
-SCREENED = ScreenThresholds()
-
-
 _Samples = Mapping[str, NumberSample]
 """The samples of one column by site."""
 
@@ -59,7 +36,6 @@ def screened(
     sites: Mapping[str, SourceSummary],
     categories: Collection[str] = (),
     made: Collection[str] = (),
-    at: ScreenThresholds = SCREENED,
 ) -> FitReport:
     """Return what to leave out and what to ask about of numeric columns.
 
@@ -89,19 +65,19 @@ def screened(
             if column.sample is not None and name not in categories:
                 by_column.setdefault(name, {})[site] = column.sample
     given = {name: each for name, each in by_column.items() if name not in made}
-    reasons = {name: no_measurement(name, samples, at) for name, samples in given.items()}
+    reasons = {name: no_measurement(name, samples) for name, samples in given.items()}
     left_out = {name: reason for name, reason in reasons.items() if reason}
     used = {name: each for name, each in by_column.items() if name not in left_out}
     if not used and not any(c.kind == "text" for s in sites.values() for c in s.columns.values()):
         left_out, used = {}, by_column
-    notes = _notes({name: each for name, each in used.items() if name in given}, at)
+    notes = _notes({name: each for name, each in used.items() if name in given})
     return FitReport(left_out=left_out, notes=tuple(notes))
 
 
 # Names and keys
 
 
-def no_measurement(name: str, samples: _Samples, at: ScreenThresholds = SCREENED) -> str | None:
+def no_measurement(name: str, samples: _Samples) -> str | None:
     """Return why the numbers of a column are not measurements, or None."""
     each, words = list(samples.values()), words_of(name)
     if not all(sample.whole for sample in each):
@@ -116,26 +92,26 @@ def no_measurement(name: str, samples: _Samples, at: ScreenThresholds = SCREENED
         return f"its name is that of a code: --categories auto,{quoted(name)} takes it"
     if words and (words[-1] in KEYS or words[0] == "id"):
         return "its name is that of a key: --columns takes it"
-    if not _all_different(each, at):
+    if not _all_different(each):
         return None
     low, high = min(sample.low for sample in each), max(sample.high for sample in each)
-    is_long = low >= 10 ** (at.long - 1) and len(f"{low:.0f}") == len(f"{high:.0f}")
-    if is_long or all(sample.high - sample.low < at.dense * sample.n_rows for sample in each):
+    is_long = low >= 10 ** (ODD.long - 1) and len(f"{low:.0f}") == len(f"{high:.0f}")
+    if is_long or all(sample.high - sample.low < ODD.dense * sample.n_rows for sample in each):
         return "whole numbers of which no two are equal, a key: --columns takes it"
     return None
 
 
-def _all_different(samples: Sequence[NumberSample], at: ScreenThresholds) -> bool:
-    return all(sample.is_distinct for sample in samples) and sum(s.n for s in samples) >= at.enough
+def _all_different(samples: Sequence[NumberSample]) -> bool:
+    return all(sample.is_distinct for sample in samples) and sum(s.n for s in samples) >= ODD.enough
 
 
-def _notes(used: Mapping[str, _Samples], at: ScreenThresholds) -> Iterator[str]:
+def _notes(used: Mapping[str, _Samples]) -> Iterator[str]:
     """Yield sentences on whole numbers that may be codes or keys."""
-    few = [name for name, samples in used.items() if _has_few_values(list(samples.values()), at)]
+    few = [name for name, samples in used.items() if _has_few_values(list(samples.values()))]
     distinct = [
         name
         for name, samples in used.items()
-        if all(s.whole for s in samples.values()) and _all_different(list(samples.values()), at)
+        if all(s.whole for s in samples.values()) and _all_different(list(samples.values()))
     ]
     for names, what, mend in (
         (few, "few whole numbers", "codes, say --categories auto,"),
@@ -146,11 +122,11 @@ def _notes(used: Mapping[str, _Samples], at: ScreenThresholds) -> Iterator[str]:
             yield f"Taken as amounts: {some_of(names)} ({what}); if they are {mend}{first}."
 
 
-def _has_few_values(samples: Sequence[NumberSample], at: ScreenThresholds) -> bool:
+def _has_few_values(samples: Sequence[NumberSample]) -> bool:
     values = np.unique(np.concatenate([sample.values for sample in samples]))
     rows = sum(sample.n for sample in samples)
     is_whole = all(sample.whole for sample in samples)
-    return is_whole and 2 < len(values) <= at.few_values and rows >= 5 * len(values)
+    return is_whole and 2 < len(values) <= ODD.few and rows >= 5 * len(values)
 
 
 TARGETS = {
@@ -165,48 +141,11 @@ SURVEYED = {"survey", "sample", "sampling", "design", "final", "household", "per
 NAMED = "as its name says"
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureThresholds:
-    """From when on a column seems to be no feature, and rows to be repeated or half empty."""
-
-    most_rows: int = 2000  # rows of a site that are inspected
-    fewest_rows: int = 20  # rows of all sites for any warning
-    most_wide: int = 200  # columns for which sums of others are sought
-    same: float = 1e-5  # share of a column's variance below which it counts as a copy of another
-    summed: float = 1e-9  # the same, as a sum of others
-    most_terms: int = 8  # columns whose sum another column may be
-    most_classes: int = 12  # values of a target
-    determined: float = 0.85
-    """Adjusted Rand index with the clusters from which on they nearly determine the target."""
-    fewest_of_class: int = 5  # rows of each value of a target
-    fewest_known: int = 60  # rows for finding targets or random keys
-    runs: int = 10  # iterations of the clustering without the column
-    fewest_repeated: int = 5  # repeated or half empty rows that are reported
-    most_compared: int = 1 << 25
-    """Values of all such clusterings, beyond which fewer rows take part: a second."""
-    repeated: float = 0.05  # share of such rows that is reported
-    most_repeated: int = 20_000  # rows that are inspected for it
-    most_dropped: int = 32  # columns that are left out in turn
-    by_chance: float = 10.0  # factor by which repetitions must exceed those of independent columns
-    uniform: float = 1.36
-    """Critical value, at 5 %, of Kolmogorov's distance to a uniform distribution times sqrt(n)."""
-    constant: float = 1e-6
-    """Ratio of the deviation within sites to the range of their means that is only rounding."""
-
-    def reported_of(self, n: int) -> float:
-        """Return how many of n rows must be repeated or half empty to be reported."""
-        return max(self.fewest_repeated, self.repeated * n)
-
-
-NO_FEATURES = FeatureThresholds()
-
-
 def no_features(
     sites: Mapping[str, Data],
     *,
     chosen: bool = False,
     filled: bool = False,
-    at: FeatureThresholds = NO_FEATURES,
 ) -> Iterator[str]:
     """Yield warnings of columns that are no features, and of repeated and half empty rows.
 
@@ -234,17 +173,17 @@ def no_features(
     numbers = {site: _places(data, "number") for site, data in sites.items()}
     first, *others = numbers.values()
     names = [name for name in first if all(name in each for each in others)]
-    samples = [_sample(data, [numbers[site][n] for n in names], at) for site, data in sites.items()]
+    samples = [_sample(data, [numbers[site][n] for n in names]) for site, data in sites.items()]
     X = np.concatenate(samples)
-    if len(X) >= at.fewest_rows and names:
+    if len(X) >= ODD.enough and names:
         there = ~np.isnan(X).any(axis=1)
-        yield from _copies(names, X[there], at)
+        yield from _copies(names, X[there])
         if not chosen:
-            yield from _random_keys(names, X, at)
-            yield from _targets(sites, names, X, at)
-    yield from _repeated(sites, at)
+            yield from _random_keys(names, X)
+            yield from _targets(sites, names, X)
+    yield from _repeated(sites)
     if filled:
-        yield from _half_empty(sites, at)
+        yield from _half_empty(sites)
 
 
 def _places(data: Data, kind: str) -> dict[str, int]:
@@ -252,30 +191,30 @@ def _places(data: Data, kind: str) -> dict[str, int]:
     return {c.name: j for j, c in enumerate(columns_of(data)) if c.kind == kind}
 
 
-def _spread(n: int, at: FeatureThresholds) -> slice:
+def _spread(n: int) -> slice:
     """Return which of n rows are inspected."""
-    return slice(None, None, max(1, -(-n // at.most_rows)))
+    return slice(None, None, max(1, -(-n // ODD.most_compared)))
 
 
-def _sample(data: Data, places: Sequence[int], at: FeatureThresholds) -> Floats:
+def _sample(data: Data, places: Sequence[int]) -> Floats:
     """Return evenly spaced rows of some columns, (m, d)."""
-    rows: Floats = data.X[_spread(len(data), at)][:, np.array(places, np.intp)].astype(np.float64)
+    rows: Floats = data.X[_spread(len(data))][:, np.array(places, np.intp)].astype(np.float64)
     return rows
 
 
 # Copies and sums
 
 
-def _copies(names: Sequence[str], X: Floats, at: FeatureThresholds) -> Iterator[str]:
+def _copies(names: Sequence[str], X: Floats) -> Iterator[str]:
     """Yield warnings of columns that equal another column, or a sum of others."""
     deviation = X.std(axis=0) if len(X) else np.zeros(len(names))
-    vary = np.flatnonzero(deviation > at.constant * np.abs(X).max(axis=0, initial=1e-300))
-    if len(X) < at.fewest_rows or len(vary) < 2:
+    vary = np.flatnonzero(deviation > ODD.rounding * np.abs(X).max(axis=0, initial=1e-300))
+    if len(X) < ODD.enough or len(vary) < 2:
         return
     Z = (X[:, vary] - X[:, vary].mean(axis=0)) / deviation[vary]
     copied = np.zeros(len(vary), dtype=bool)
-    for start in range(0, len(vary), at.most_wide):
-        alike = (Z[:, start : start + at.most_wide].T @ Z / len(Z)) ** 2 > 1 - at.same
+    for start in range(0, len(vary), ODD.most_wide):
+        alike = (Z[:, start : start + ODD.most_wide].T @ Z / len(Z)) ** 2 > 1 - ODD.rounding
         for i, same in enumerate(alike, start):
             same[: i + 1] = False
             again = np.flatnonzero(same & ~copied)
@@ -289,8 +228,8 @@ def _copies(names: Sequence[str], X: Floats, at: FeatureThresholds) -> Iterator[
                     f"--exclude {quoted(second)}"
                 )
     rest = vary[~copied]
-    if 2 < len(rest) <= at.most_wide and len(X) > 3 * len(rest):
-        yield from _sums([names[i] for i in rest], X[:, rest], at)
+    if 2 < len(rest) <= ODD.most_wide and len(X) > 3 * len(rest):
+        yield from _sums([names[i] for i in rest], X[:, rest])
 
 
 def _differ_enough(values: Floats) -> bool:
@@ -298,18 +237,18 @@ def _differ_enough(values: Floats) -> bool:
     return len(np.unique(values)) > 2
 
 
-def _sums(names: Sequence[str], X: Floats, at: FeatureThresholds) -> Iterator[str]:
+def _sums(names: Sequence[str], X: Floats) -> Iterator[str]:
     """Yield a warning of a column that is the sum of others, if there is one."""
     Z = X - X.mean(axis=0)
-    for j in _summed(Z, at)[::-1]:
+    for j in _summed(Z)[::-1]:
         others = [i for i in range(len(names)) if i != j]
         weights, _, rank, _ = np.linalg.lstsq(Z[:, others], Z[:, j], rcond=1e-10)
         off = ((Z[:, others] @ weights - Z[:, j]) ** 2).sum()
-        if rank < len(others) or off > at.summed * (Z[:, j] ** 2).sum():
+        if rank < len(others) or off > ODD.rounding * (Z[:, j] ** 2).sum():
             continue
         parts = [names[i] for i, w in zip(others, weights, strict=True) if abs(w - 1) < 1e-4]
         none = (np.abs(weights) < 1e-4).sum()
-        if 1 < len(parts) <= at.most_terms and len(parts) + none == len(others):
+        if 1 < len(parts) <= ODD.few and len(parts) + none == len(others):
             yield (
                 f"column {names[j]!r} is the sum of {listed(list(map(repr, parts)))}, so that "
                 f"these count twice; say --exclude {quoted(names[j])}"
@@ -317,38 +256,38 @@ def _sums(names: Sequence[str], X: Floats, at: FeatureThresholds) -> Iterator[st
             return
 
 
-def _summed(Z: Floats, at: FeatureThresholds) -> list[int]:
+def _summed(Z: Floats) -> list[int]:
     """Return the columns that are combinations of the others, up to a share of their squares.
 
     What the others leave of a column is the inverse of an element of the inverse of Z^T Z.
     """
     _, sizes, turned = np.linalg.svd(Z / np.linalg.norm(Z, axis=0), full_matrices=False)
     left = 1 / ((turned.T / np.maximum(sizes, 1e-150)) ** 2).sum(axis=1)
-    return np.flatnonzero(left <= 2 * at.summed).tolist()
+    return np.flatnonzero(left <= 2 * ODD.rounding).tolist()
 
 
 # Keys and targets
 
 
-def _random_keys(names: Sequence[str], X: Floats, at: FeatureThresholds) -> Iterator[str]:
+def _random_keys(names: Sequence[str], X: Floats) -> Iterator[str]:
     """Yield warnings of distinct, uniformly drawn whole numbers unrelated to other columns."""
     ranks = np.argsort(np.argsort(X, axis=0), axis=0).astype(np.float64)
     for j, name in enumerate(names):
         values = np.sort(X[:, j])
         n = len(values)
-        if n < at.fewest_known or np.isnan(values[-1]) or values[-1] - values[0] < 4 * n:
+        if n < ODD.few * ODD.fewest or np.isnan(values[-1]) or values[-1] - values[0] < 4 * n:
             continue
         if (values != np.floor(values)).any() or (np.diff(values) == 0).any():
             continue
         even, steps = (values - values[0]) / (values[-1] - values[0]), np.arange(n + 1) / n
         off = max(np.abs(even - steps[1:]).max(), np.abs(even - steps[:-1]).max())
-        if off * np.sqrt(n) >= at.uniform:
+        if off * np.sqrt(n) >= ODD.uniform:
             continue
         middle = (n - 1) / 2
         products = np.abs((ranks[:, j] - middle) @ (ranks - middle))
         products[j] = 0.0
         alike = 12 * products.max() / n**3  # Spearman's rank correlation
-        if alike / 2 * np.sqrt(n) < at.uniform:
+        if alike / 2 * np.sqrt(n) < ODD.uniform:
             yield (
                 f"column {name!r} holds whole numbers, all different and as if drawn at random: "
                 f"if they are keys, say --exclude {quoted(name)}"
@@ -384,17 +323,15 @@ def _target(name: str, why: str) -> str:
     )
 
 
-def _targets(
-    sites: Mapping[str, Data], names: Sequence[str], X: Floats, at: FeatureThresholds
-) -> Iterator[str]:
+def _targets(sites: Mapping[str, Data], names: Sequence[str], X: Floats) -> Iterator[str]:
     """Yield a warning of a column with few values that the clusters of all others determine.
 
     If they determine several columns, the clusters are clear, and these columns are as good as the
     others.
     """
     targets: list[str] = []
-    every = list(_classes(sites, names, X, at))
-    some = slice(None, None, -(-len(every) * X.size // at.most_compared) or 1)
+    every = list(_classes(sites, names, X))
+    some = slice(None, None, -(-len(every) * X.size // ODD.most_cells) or 1)
     X, place = X[some], {name: j for j, name in enumerate(names)}
     for name, classes in ((name, of_all[some]) for name, of_all in every):
         rest = np.delete(X, place[name], axis=1) if name in place else X
@@ -403,46 +340,46 @@ def _targets(
         deviation = rest[there].std(axis=0) if there.any() else np.zeros(0)
         vary = deviation > 0
         counts = np.bincount(own)
-        few = len(own) < at.fewest_known or counts.min(initial=len(own)) < at.fewest_of_class
-        if few or not 2 <= len(values) <= at.most_classes or vary.sum() < 2:
+        few = len(own) < ODD.few * ODD.fewest or counts.min(initial=len(own)) < ODD.fewest
+        if few or not 2 <= len(values) <= ODD.few or vary.sum() < 2:
             continue
         Z = ((rest[there] - rest[there].mean(axis=0))[:, vary]) / deviation[vary]
-        if _determined(Z, own, len(values), at):
+        if _determined(Z, own, len(values)):
             targets.append(name)
     if len(targets) == 1 and not list(named_targets(targets)):
         yield _target(targets[0], "as the clusters of the other columns nearly tell it")
 
 
 def _classes(
-    sites: Mapping[str, Data], names: Sequence[str], X: Floats, at: FeatureThresholds
+    sites: Mapping[str, Data], names: Sequence[str], X: Floats
 ) -> Iterator[tuple[str, NDArray[np.int8]]]:
     """Yield columns of few whole numbers or texts with the class of each row, or -1."""
     for j, name in enumerate(names):
         there = X[:, j][~np.isnan(X[:, j])]
-        few = len(np.unique(there[: at.most_rows])) <= at.most_classes
+        few = len(np.unique(there[: ODD.most_compared])) <= ODD.few
         if few and len(there) and (there == np.floor(there)).all():
             values = np.unique(there)
-            if len(values) <= at.most_classes:
+            if len(values) <= ODD.few:
                 codes = np.where(np.isnan(X[:, j]), -1, np.searchsorted(values, X[:, j]))
                 yield name, codes.astype(np.int8)
     texts = [_places(data, "text") for data in sites.values()]
     for name in texts[0]:
         if all(name in place for place in texts):
             places = [place[name] for place in texts]
-            parts = [_levels(data, j, at) for data, j in zip(sites.values(), places, strict=True)]
+            parts = [_levels(data, j) for data, j in zip(sites.values(), places, strict=True)]
             known, code = np.unique(np.concatenate(parts), return_inverse=True)
-            if len(known) <= at.most_classes + 1:
+            if len(known) <= ODD.few + 1:
                 yield name, np.where(known[code] == "", -1, code).astype(np.int8)
 
 
-def _levels(data: Data, j: int, at: FeatureThresholds) -> NDArray[np.str_]:
+def _levels(data: Data, j: int) -> NDArray[np.str_]:
     """Return the texts of a column in evenly spaced rows, empty if missing."""
-    code = data.X[_spread(len(data), at), j]
+    code = data.X[_spread(len(data)), j]
     levels = np.array([*columns_of(data)[j].levels, ""], dtype=np.str_)
     return levels[np.where(np.isnan(code), len(levels) - 1, code).astype(np.intp)]
 
 
-def _determined(Z: Floats, own: NDArray[np.intp], k: int, at: FeatureThresholds) -> bool:
+def _determined(Z: Floats, own: NDArray[np.intp], k: int) -> bool:
     """Return whether k clusters of rows (n, d) determine the classes of nearly all rows.
 
     Lloyd's algorithm starts from the means of the classes, and moves away if these are not
@@ -450,7 +387,7 @@ def _determined(Z: Floats, own: NDArray[np.intp], k: int, at: FeatureThresholds)
     is close to any mean of few rows that it is one of.
     """
     labels, rows, squares = own, np.arange(len(Z)), (Z**2).sum(axis=1)
-    for _ in range(at.runs):
+    for _ in range(10):
         member = labels[:, None] == np.arange(k)
         sizes = member.sum(axis=0)
         means = member.T @ Z / np.maximum(sizes, 1)[:, None]
@@ -461,7 +398,7 @@ def _determined(Z: Floats, own: NDArray[np.intp], k: int, at: FeatureThresholds)
         last, labels = labels, np.argmin(apart, axis=1)
         if np.array_equal(labels, last):
             break
-    return _rand(own, labels) >= at.determined
+    return _rand(own, labels) >= ODD.determined
 
 
 def _rand(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
@@ -476,27 +413,27 @@ def _rand(one: NDArray[np.intp], other: NDArray[np.intp]) -> float:
 # Rows that are there twice
 
 
-def _half_empty(sites: Mapping[str, Data], at: FeatureThresholds) -> Iterator[str]:
+def _half_empty(sites: Mapping[str, Data]) -> Iterator[str]:
     """Yield a warning for each site of which several rows have less than half of their values."""
     for site, data in sites.items():
         lacking = np.isnan(data.X).sum(axis=1)
         n = int(np.count_nonzero(2 * lacking > data.X.shape[1]))
-        if n >= at.reported_of(len(data)):
+        if n >= ODD.reported_of(len(data)):
             yield (
                 f"site {site!r}: {n:,} of {len(data):,} rows lack more than half of their values; "
                 "say --missing drop to leave incomplete rows out"
             )
 
 
-def _repeated(sites: Mapping[str, Data], at: FeatureThresholds) -> Iterator[str]:
+def _repeated(sites: Mapping[str, Data]) -> Iterator[str]:
     """Yield warnings of rows that are repeated more often than by chance, in or between sites."""
     alike: dict[frozenset[str], dict[str, Data]] = {}
     for site, data in sites.items():
         alike.setdefault(frozenset(c.name for c in data.columns), {})[site] = data
     for names, those in alike.items():
-        rows = _numbered(those, sorted(names), at)
+        rows = _numbered(those, sorted(names))
         for site, own in rows.items():
-            if (again := len(own) - len(np.unique(own))) >= at.reported_of(len(own)):
+            if (again := len(own) - len(np.unique(own))) >= ODD.reported_of(len(own)):
                 yield (
                     f"site {site!r}: {again:,} of {len(own):,} rows repeat an earlier one; if they "
                     "are the same things, delete the repeated rows"
@@ -508,25 +445,23 @@ def _repeated(sites: Mapping[str, Data], at: FeatureThresholds) -> Iterator[str]
                     f"sites {one!r} and {other!r} have the same rows: if a file is given twice, "
                     "name it once"
                 )
-            elif both >= at.reported_of(min(len(a), len(b))):
+            elif both >= ODD.reported_of(min(len(a), len(b))):
                 yield (
                     f"sites {one!r} and {other!r} have {both:,} rows in common; if they are the "
                     "same persons, these count twice: leave them out at one of the sites"
                 )
 
 
-def _numbered(
-    sites: Mapping[str, Data], names: Sequence[str], at: FeatureThresholds
-) -> dict[str, NDArray[np.uint64]]:
+def _numbered(sites: Mapping[str, Data], names: Sequence[str]) -> dict[str, NDArray[np.uint64]]:
     """Return a number for each row of sites with the same columns; equal rows have the same.
 
     Nothing is returned if chance explains how many rows are equal: if values are coarse, many more
     are equal in all columns except one.
     """
-    tables = [_in_codes(data, names, at.most_repeated) for data in sites.values()]
+    tables = [_in_codes(data, names, ODD.most_rows) for data in sites.values()]
     X = np.concatenate(tables)
     n, d = X.shape
-    if n < at.fewest_rows or d < 2:
+    if n < ODD.enough or d < 2:
         return {}
     each = [np.unique(x, return_inverse=True)[1].astype(np.uint64) for x in X.T]
     keys = np.random.default_rng(0).integers(1, 2**63, size=(d, 1), dtype=np.uint64) * np.array(
@@ -536,10 +471,10 @@ def _numbered(
     same = _pairs(np.unique(whole, return_counts=True)[1])
     if not same:
         return {}
-    dropped = np.linspace(0, d - 1, min(d, at.most_dropped)).astype(int)
+    dropped = np.linspace(0, d - 1, min(d, ODD.most_dropped)).astype(int)
     near = sum(_pairs(np.unique(whole - keys[j], return_counts=True)[1]) - same for j in dropped)
     by_chance = np.prod([_pairs(np.bincount(x.astype(np.intp))) / (n * (n - 1) / 2) for x in each])
-    if same <= max(near, at.by_chance * by_chance * n * (n - 1) / 2):
+    if same <= max(near, ODD.by_chance * by_chance * n * (n - 1) / 2):
         return {}
     ends = np.cumsum([len(table) for table in tables])[:-1]
     return dict(zip(sites, np.split(whole, ends), strict=True))
@@ -566,9 +501,7 @@ def _pairs(counts: NDArray[np.integer]) -> float:
 # Columns that are constant within sites
 
 
-def constant_warnings(
-    moments: Mapping[str, Moments], at: FeatureThresholds = NO_FEATURES
-) -> Iterator[str]:
+def constant_warnings(moments: Mapping[str, Moments]) -> Iterator[str]:
     """Yield a warning for each numeric column that does not vary within any site.
 
     There is no warning for a column of zeros, such as a count of events that never happened.
@@ -586,7 +519,7 @@ def constant_warnings(
         most = max(deviation for _, deviation in by_site.values())
         size = float(np.abs(means).max())
         apart = float(np.ptp(means))
-        if most > at.constant * apart + 1e-12 * size:
+        if most > ODD.rounding * apart + 1e-12 * size:
             continue
         if apart > 1e-12 * size:
             yield site_name(name, {site: f"{mean:.6g}" for site, (mean, _) in by_site.items()})

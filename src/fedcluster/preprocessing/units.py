@@ -23,30 +23,59 @@ Moments = Mapping[str, tuple[float, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class UnitThresholds:
-    """From when on a column of a site seems to be measured in another unit."""
+class Thresholds:
+    """From when on values, columns and rows of the sites are odd."""
 
-    margin: float = 2.75
-    """How many times as unlike as honest sites a column must be."""
-    rest: float = 0.75
-    """Quantile of the unlikeness of a site's other columns that honest columns reach."""
-    least: float = 0.2
+    sure: float = 1e-4  # probability of a false alarm in a column of honest rows
+    # unlikeness of means and deviations
+    margin: float = 2.75  # how many times as unlike as honest ones, or as the best explanation
+    rest: float = 0.9  # quantile of the unlikeness of a site's other columns that is honest
+    honest: float = 0.2
     """Unlikeness that honest sites have at least, more by the ratio of deviation to mean."""
-    alike: tuple[float, float] = (0.5, 1.5)
-    """Largest unlikeness after a conversion, for each unit of its logarithm, and of any factor."""
+    alike: float = 1.0  # unlikeness after an explanation, at most
     tails: tuple[float, float] = (1.0, 3.0)
     """Ratio of deviation to mean up to which factors are told, of two sites and of more."""
     near: float = 0.35  # how much worse than the best a conversion may fit to be named as well
     likelier: float = 0.2
     """Bonus for conversions of what the name says, or else for powers of ten."""
     impossible: float = 6.0  # unlikeness from which on a column is named if no unit fits
-    rounding: float = 1e-6
-    """Relative deviation, compared with that of others or the gap, of a constant column."""
-    fewest_values: int = 20  # of each site, for more than naming a unit that fits
-    enough: int = 5  # weight of a site's values from which on their deviation is reliable
+    told: float = 1.5
+    """Mean squared distance, over that within clusters, from which on a unit is believed."""
+    # distances from the other values
+    gap: float = 0.25  # of a code or a low value, in ranges of the others
+    spread: float = 1.2  # of a typing error, in ranges of the others or of their logarithms
+    # numbers of values or rows
+    enough: int = 20  # for judging a distribution
+    few: int = 12  # distinct values up to which a column may hold codes
+    fewest: int = 5  # that are looked at, or reported
+    # shares
+    least: float = 0.1  # of known rows, of which honest ones are drawn; of the ends of few values
+    share: float = 0.05  # of rows or values that is reported
+    rare: float = 0.02  # of values up to which they may be typing errors, and no codes
+    narrow: float = 0.01  # of a column's variance that lies within clusters, at least
+    rounding: float = 1e-6  # of deviations or of variance that is only rounding
+    often: float = 5.0  # how many times as frequent as any other value an odd one is
+    by_chance: float = 10.0  # factor by which repetitions must exceed those of independent columns
+    # keys and targets
+    long: int = 7  # number of digits from which on distinct numbers of equal length are keys
+    dense: int = 4  # largest ratio of the range of keys to the number of rows
+    uniform: float = 1.36
+    """Critical value, at 5 %, of Kolmogorov's distance to a uniform distribution times sqrt(n)."""
+    determined: float = 0.85
+    """Adjusted Rand index with the clusters from which on they nearly determine the target."""
+    # what is inspected
+    most_rows: int = 20_000  # of a site
+    most_compared: int = 2000  # rows of a site in which columns are compared
+    most_cells: int = 1 << 25  # values in all clusterings without a column: a second
+    most_wide: int = 200  # columns for which sums of others are sought
+    most_dropped: int = 32  # columns that are left out in turn
+
+    def reported_of(self, n: int) -> float:
+        """Return how many of n rows must be repeated or half empty to be reported."""
+        return max(self.fewest, self.share * n)
 
 
-UNITS_DIFFER = UnitThresholds()
+ODD = Thresholds()
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,9 +320,7 @@ def _rounded(conversion: Conversion) -> Conversion:
     return Conversion(scale, shift, conversion.between)
 
 
-def site_moments(
-    center: Floats, answers: Answers, names: Sequence[str], at: UnitThresholds = UNITS_DIFFER
-) -> dict[str, Moments]:
+def site_moments(center: Floats, answers: Answers, names: Sequence[str]) -> dict[str, Moments]:
     """Return mean and standard deviation of each column by site, from answers to `Squares`.
 
     Parameters
@@ -310,7 +337,7 @@ def site_moments(
         for name, of, (sums, squares), weight in zip(
             names, center.tolist(), answer.sums.tolist(), answer.weights.tolist(), strict=True
         ):
-            if weight >= at.enough:
+            if weight >= ODD.fewest:
                 apart = sums / weight
                 deviation = math.sqrt(max(squares / weight - apart**2, 0.0))
                 by_column.setdefault(name, {})[site] = of + apart, deviation
@@ -320,7 +347,6 @@ def site_moments(
 def unit_warnings(
     columns: Mapping[str, Moments],
     counts: Mapping[str, Mapping[str, float]] | None = None,
-    at: UnitThresholds = UNITS_DIFFER,
 ) -> Iterator[str]:
     """Yield a warning for each column that seems to have another unit at one site.
 
@@ -338,13 +364,12 @@ def unit_warnings(
     column 'sbp' has mean 18.6 and deviation 2.6 at west, 140 and 19.5 elsewhere, as of kPa and
     mmHg: if it is another unit, say --set sites.west.factors.sbp=7.50062
     """
-    yield from (each.line for each in odd_columns(columns, counts, at))
+    yield from (each.line for each in odd_columns(columns, counts))
 
 
 def odd_columns(
     columns: Mapping[str, Moments],
     counts: Mapping[str, Mapping[str, float]] | None = None,
-    at: UnitThresholds = UNITS_DIFFER,
 ) -> Iterator[OddColumn]:
     """Yield columns that are odd at a site, with or without a fitting unit; one site per column.
 
@@ -369,22 +394,22 @@ def odd_columns(
         every, of_column = np.array([*moments.values()]), (counts or {}).get(name, {})
         few = min((of_column.get(each, math.inf) for each in moments), default=math.inf)
         for i, site in enumerate(moments if len(moments) > 1 else ()):
-            odd, among = _seen(name, site, moments[site], np.delete(every, i, axis=0), few, at)
+            odd, among = _seen(name, site, moments[site], np.delete(every, i, axis=0), few)
             if odd is not None and not odd.fits:
                 honest.setdefault(site, {})[name] = odd.apart
-            if odd is not None and odd.apart >= at.margin * among:
+            if odd is not None and odd.apart >= ODD.margin * among:
                 seen[name].append((odd, among))
     for name, those in seen.items():
         found: list[tuple[bool, float, OddColumn]] = []
         for odd, among in those:
             rest = [u for other, u in honest.get(odd.site, {}).items() if other != name]
-            usual = max(among, float(np.quantile(rest or [0.0], at.rest)))
+            usual = max(among, float(np.quantile(rest or [0.0], ODD.rest)))
             if odd.fits:
-                is_odd = odd.apart >= at.margin * usual
+                is_odd = odd.apart >= ODD.margin * usual
             else:
                 n = min((counts or {}).get(name, {}).values(), default=0)
-                is_known = n >= at.fewest_values and len(rest) > 1
-                is_far = odd.apart >= at.impossible * max(1.0, usual)
+                is_known = n >= ODD.enough and len(rest) > 1
+                is_far = odd.apart >= ODD.impossible * max(1.0, usual)
                 is_odd = is_known and is_far and not YEARS.intersection(words_of(name))
             found += [(bool(odd.fits), odd.apart / usual, odd)] if is_odd else []
         if found:
@@ -397,22 +422,21 @@ def _seen(
     here: tuple[float, float],
     others: Floats,
     few: float,
-    at: UnitThresholds,
 ) -> tuple[OddColumn | None, float]:
     """Return a column at a site, and how unlike others are by chance and are each other.
 
     There is no column if it is constant.
     """
     there = float(np.median(others[:, 0])), float(np.median(others[:, 1]))
-    least = at.rounding * max(here[1], there[1], abs(here[0] - there[0]))
+    least = ODD.rounding * max(here[1], there[1], abs(here[0] - there[0]))
     if min(here[1], others[:, 1].min()) <= least:
         return None, math.inf
-    wide = at.tails[len(others) > 1]
+    wide = ODD.tails[len(others) > 1]
     width = min(wide, max(d / abs(m) if m else 0.0 for m, d in (here, there)))
     among = unlikeness(others.min(axis=0).tolist(), others.max(axis=0).tolist())
-    among = max(among, (1.0 + width) * (at.least + 1.0 / math.sqrt(few)))
+    among = max(among, (1.0 + width) * (ODD.honest + 1.0 / math.sqrt(few)))
     apart = unlikeness(here, there)
-    fits = fitting_units(name, here, there, wide, at) if apart >= at.margin * among else []
+    fits = fitting_units(name, here, there, wide) if apart >= ODD.margin * among else []
     return OddColumn(name, site, here, there, tuple(fits), apart), among
 
 
@@ -438,7 +462,6 @@ def fitting_units(
     here: tuple[float, float],
     there: tuple[float, float],
     wide: float = 1.0,
-    at: UnitThresholds = UNITS_DIFFER,
 ) -> list[Conversion]:
     """Return conversions that explain mean and deviation of two sites, best first.
 
@@ -457,10 +480,10 @@ def fitting_units(
     for unit in units_of(name):
         for each in dict.fromkeys((unit, unit.inverse)) if unit.is_more or not is_wide else ():
             off = unlikeness(each.inverse.of(here), there)
-            if off <= min(at.alike[0] * each.extent, at.alike[1], before / at.margin):
-                odds.append((off - (at.likelier if bool(unit.kind) == is_said else 0.0), each))
+            if off <= min(ODD.alike * min(each.extent / 2, 1.5), before / ODD.margin):
+                odds.append((off - (ODD.likelier if bool(unit.kind) == is_said else 0.0), each))
     odds.sort(key=lambda both: both[0])
-    return [each for off, each in odds if off <= odds[0][0] + at.near][:3]
+    return [each for off, each in odds if off <= odds[0][0] + ODD.near][:3]
 
 
 def units_of(name: str) -> list[Conversion]:

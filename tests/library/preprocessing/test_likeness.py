@@ -23,6 +23,7 @@ from fedcluster.frames.columns import code_questions
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.likeness import unlike_sites
+from fedcluster.preprocessing.units import unit_warnings
 
 Frame = pd.DataFrame
 Change = Callable[[Frame], Frame]
@@ -287,8 +288,37 @@ def test_honest_sites_are_alike() -> None:
                 for i in np.unique(where)
             }
             columns += len(rows.columns)
+            known = {site: data for site, data in sites.items() if len(data) >= 5}
+            moments = {
+                name: {site: (x.X[:, j].mean(), x.X[:, j].std()) for site, x in known.items()}
+                for j, name in enumerate(map(str, rows))
+            }
+            counts = {key: {site: float(len(x)) for site, x in known.items()} for key in moments}
             said += [(seed, line) for line in unlike_sites(sites)]
+            said += [(seed, line) for line in unit_warnings(moments, counts)]
     assert len(said) * 200 <= columns, said
+
+
+def test_what_is_written_otherwise_is_not_exchanged_nor_what_others_hold_mistyped() -> None:
+    rng, names = np.random.default_rng(0), ("age", "other", "near", "far")
+    sites = {}
+    for site, (mean, far) in {"a": (30, 50), "b": (30, 50), "c": (60, 5)}.items():
+        X = rng.normal([mean, 90 - mean, 50, far], [9, 9, 5, far / 10], (200, 4)).round(2)
+        X[:, 0] = X[:, 0].round()
+        sites[site] = Data(X, columns=tuple(map(Column, names)))
+    assert list(unlike_sites(sites)) == []
+    sites["a"].X[0, 2:] = [521.0, 5.21]
+    [line] = unlike_sites(sites)
+    assert line.startswith("column 'near' at a: 521 is far from the others, ")
+    assert list(unlike_sites(sites, bounds={"near": (0, 100)})) == []
+    assert list(unlike_sites(sites, named=["near"])) == []
+    alone = list(unlike_sites({"a": sites["a"]}))
+    assert [each.partition(" is far")[0] for each in alone] == [
+        "column 'near' at a: 521",
+        "column 'far' at a: 5.21",
+    ]
+    whole = {site: Data(x.X.round(), columns=x.columns) for site, x in sites.items()}
+    assert any("rename.age=other" in each for each in unlike_sites(whole))
 
 
 def test_codes_are_paired_by_other_columns_and_never_by_the_alphabet() -> None:
