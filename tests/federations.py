@@ -178,11 +178,14 @@ class RunningFederation:
         self.coordinator.wait_for("can connect")
         return self.coordinator
 
-    def join(self, *names: str) -> None:
+    def start_sites(self, *names: str) -> None:
         for name in names:
             toml = self.site(name) / "site.toml"
             start = ("site", "start", toml, *self.options.get(name, ()))
             self.sites[name] = self.command(*start, name=name)
+
+    def join(self, *names: str) -> None:
+        self.start_sites(*names)
         for name in names:
             self.sites[name].wait_for("connected; Ctrl-C")
 

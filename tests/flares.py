@@ -32,8 +32,7 @@ class RunningFlare(RunningFederation):
         return self.folder / "flare" / "server"
 
     def join(self, *names: str) -> None:
-        for name in names:
-            self.sites[name] = self.command("flare", "start", self.kit(name), name=name)
+        self.start_sites(*names)
         for name in names:
             self.sites[name].wait_for("Successfully registered client")
 

@@ -29,18 +29,18 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 27_648,
-    "lines of the application": 21_398,
-    "modules": 231,
-    "functions": 4_510,
+    "lines of the application": 21_411,
+    "modules": 232,
+    "functions": 4_512,
     "modules that a fit loads": 73,
     "constants": 247,
-    "commands": 44,
+    "commands": 43,
     "options": 237,
     "options of fit": 25,
     "refused combinations": 51,
-    "words of the pages": 35_998,
+    "words of the pages": 35_989,
     "pages": 28,
-    "lines of tests": 65_211,
+    "lines of tests": 65_213,
     "lines of tests of refusals and pairs": 2_687,
 }
 

@@ -325,7 +325,7 @@ def restore(
         needs("nvflare", "flare")
         from fedcluster_app.transports.flare.locks import harden
 
-        harden(federation.file("flare", "server"), "../..")
+        harden(federation.file("flare", "server"))
     sites = counted(len(federation.sites), "site")
     say(f"Wrote {folder}, with {sites}. End the coordinator elsewhere first;")
     say(f"then: {start}")

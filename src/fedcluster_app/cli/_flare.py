@@ -49,54 +49,33 @@ def kit(
     make_kits(federation)
     say(f"Wrote {folder}: hand sites/NAME to each of {', '.join(federation.sites)}.")
     say(f"Start the coordinator: {command_line('federation', 'start', folder)}")
-    say("Start a site: fedcluster flare start flare, in its folder, once its site.toml is right.")
+    say("Start a site: fedcluster site start site.toml, once that is right.")
 
 
-@app.command(epilog="Example: fedcluster flare check kits/north --harden /srv/north/site.toml")
+@app.command(epilog="Example: fedcluster flare check north/flare --harden")
 def check(
     kit: Kit,
     harden: Annotated[
-        str | None,
-        option(
-            "PATH",
-            "First write the locks into a kit that was provisioned elsewhere: site.toml for a "
-            "site, the folder of the federation for the server; a relative path begins at the kit.",
-        ),
-    ] = None,
+        bool,
+        typer.Option("--harden", help="First write the locks, also into one made elsewhere."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check that a startup kit has all locks; name each that is missing, and exit with 1.
 
     Only fedcluster's class may be named by a job, nobody may bring code or use shell commands, and
     no log leaves. Neither fedcluster's part of a site nor that of the server starts in a kit that
-    lacks a lock. With --harden, other components and rights of the kit are replaced.
+    lacks a lock. The kit of a site is the folder flare beside its site.toml, that of the server
+    DIR/flare/server. With --harden, other components and rights of the kit are replaced.
     """
-    from fedcluster.errors import InputError
     from fedcluster_app.transports.flare import locks
 
     with Screen(as_json=as_json, quiet=False) as screen:
         kind = locks.kind_of(kit)
-        if harden is not None:
-            if kind != "admin" and harden.endswith(".toml") != (kind == "site"):
-                needed = "its site.toml" if kind == "site" else "the folder of the federation"
-                raise InputError(f"{kit} is the kit of a {kind}: give --harden {needed}")
-            locks.harden(kit, harden)
+        if harden:
+            locks.harden(kit)
         missing = locks.lacking(kit)
     lines = [f"LACKS {each}" for each in missing] or [f"{kit} has all locks of a {kind}."]
     screen.result({"kit": str(kit), "kind": kind, "lacks": missing}, lines)
     if missing:
         raise typer.Exit(1)
-
-
-@app.command(epilog="Example: fedcluster flare start sites/north/flare")
-def start(kit: Kit) -> None:
-    """Run FLARE's program of a site's kit until interrupted, once its locks are checked.
-
-    This is startup/sub_start.sh --once of the kit, with the Python that runs fedcluster. Numerical
-    kernels that were never compiled on this machine are compiled before a site connects.
-    """
-    needs("nvflare", "flare")
-    from fedcluster.engines.warming import ensure_warmed
-    from fedcluster_app.transports.flare.coordinator import start_kit
-
-    start_kit(kit, say, lambda: ensure_warmed(say))

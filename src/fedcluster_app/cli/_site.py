@@ -58,13 +58,20 @@ def start(
     """Take part in a federation, until interrupted.
 
     Connects to the coordinator; opens no port. Numerical kernels that were never compiled on this
-    machine are compiled before, so that the first answer is not late.
+    machine are compiled before, so that the first answer is not late. With a startup kit of NVIDIA
+    FLARE, the folder flare beside the site file, this is its sub_start.sh --once, which prints
+    lines of its own.
     """
-    needs("flwr", "flower")
     from fedcluster.engines.warming import ensure_warmed
     from fedcluster_app.site.file import SiteFile
     from fedcluster_app.site.membership import Membership, site_models
-    from fedcluster_app.transports.flower.node import take_part
+
+    if (site_file.absolute().parent / "flare").is_dir():
+        needs("nvflare", "flare")
+        from fedcluster_app.transports.flare.node import take_part
+    else:
+        needs("flwr", "flower")
+        from fedcluster_app.transports.flower.node import take_part
 
     path = site_file.absolute().parent / "logs" / "site.jsonl"
     site = SiteFile.load(site_file)

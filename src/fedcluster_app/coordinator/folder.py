@@ -362,7 +362,6 @@ def site_pages(federation: Federation, site: str) -> dict[str, bytes]:
         "quoted_address": json.dumps(federation.address),
         "credentials": _credentials(federation),
         "extra": "flare" if by_flare else "flower",
-        "start": "flare start flare" if by_flare else "site start site.toml",
         "keep": _template(f"{_kind(federation)}/keep.md"),
     }
     templates = {"site.toml": "site.toml", "README.md": "site.md", "state/files.md": "state.md"}

@@ -541,20 +541,22 @@ def _kept_state(site: SiteFile, membership: Membership) -> SiteState:
 
 
 def check_kept(site: SiteFile, membership: Membership) -> None:
-    """Raise an error if a start would refuse what a site has kept of earlier runs.
+    """Raise an error if a start would refuse a site's rows, steps, or what it has kept of runs.
 
     Nothing is written.
 
     Raises
     ------
     InputError
-        If the log was changed, or the state, the groups or a key is damaged or was lost.
+        If the rows cannot be read, the log was changed, or the state, the groups or a key is
+        damaged or was lost.
     """
-    log = site_log(site, membership).path
+    columns, log = _columns(site), site_log(site, membership).path
+    membership_steps(site, membership)
     if log.exists():
         verify(log)  # before it is opened, which would set half a line aside
     if log.exists() or log.with_suffix(".head").exists():
-        _check_protection(site, site_auditor(site, membership, _columns(site), str))
+        _check_protection(site, site_auditor(site, membership, columns, str))
     if (state := _kept_state(site, membership)).is_there:
         state.check()
     site_secure(site, membership)

@@ -15,6 +15,7 @@ from fedcluster_app.coordinator.certificates import NEXT_KEY
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, check_kept, site_log, site_responder
 from fedcluster_app.site.process import MEGABYTE
+from fedcluster_app.transports.flare.locks import check_locks, place_of
 from fedcluster_app.trust.identity import IDENTITY, PEERS, check_key
 from fedcluster_app.trust.owned_files import check_private
 from fedcluster_app.trust.site_state import STATE_FILE, state_folder
@@ -100,9 +101,9 @@ def check_start(path: Path) -> None:
     check_files(path, membership)
     check_kept(site, membership)
     if (kit := path.absolute().parent / "flare").is_dir():
-        from fedcluster_app.transports.flare.locks import check_locks
-
         check_locks(kit)
+        if (place := place_of(kit, "site")) != path.absolute():
+            raise InputError(f"{path}: with a kit of FLARE, the site file is {place}")
 
 
 def check_files(path: Path, membership: Membership) -> None:
@@ -148,10 +149,10 @@ def reload(path: Path) -> SiteFile:
     Raises
     ------
     InputError
-        If the site file is invalid; then nothing is requested.
+        As `check_start`; then nothing is requested.
     """
-    site = SiteFile.load(path).for_network()
-    Membership.from_site_file(site)
+    check_start(path)
+    site = SiteFile.load(path)
     with atomic_write(site.state_folder / MARK) as temporary:
         temporary.write_text(f"{time.time_ns()}\n", encoding="ascii")
     return site

@@ -172,8 +172,10 @@ def _finish(folder: Path) -> None:
 
 
 @contextmanager
-def running(folder: Path, what: str = "coordinator", patience: float = MOMENT) -> Iterator[None]:
+def running(folder: Path, what: str = "coordinator", patience: float = MOMENT) -> Iterator[IO[str]]:
     """Mark a folder as used by a running program within the block, however the program ends.
+
+    Yields the marked file, which also marks the folder while another program inherits it.
 
     Parameters
     ----------
@@ -202,7 +204,7 @@ def running(folder: Path, what: str = "coordinator", patience: float = MOMENT) -
         file.truncate()
         file.write(str(os.getpid()))
         file.flush()
-        yield
+        yield file
 
 
 def _lock_within(seconds: float, file: IO[str]) -> bool:

@@ -307,6 +307,18 @@ class DisclosedColumns:
         return self.introduce(columns=True, texts=texts).columns
 
 
+def _identity(request: Request, site: str) -> dict[str, Any]:
+    """Return what each reply of a site says: who replies to which question."""
+    # Number of digits of a question's hash by which its reply identifies it.
+    about = {"question": request.digest[:16], "site": site, **wire.about()}
+    return {"protocol": wire.PROTOCOL, **about}
+
+
+def failed(request: Request, site: str, error: Exception) -> bytes:
+    """Return the reply of a site that could not answer, with no more of the error than its kind."""
+    return wire.pack({**_identity(request, site), "failed": type(error).__name__}, {})
+
+
 class SecureSums(Protocol):
     """A site's part in secure sums; see `fedcluster_app.secure.site`."""
 
@@ -409,13 +421,7 @@ class Responder:
 
     def respond(self, request: Request) -> bytes:
         """Return the reply to a request, or its refusal; this never raises an error."""
-        # Number of digits of a question's hash by which its reply identifies it.
-        me = {
-            "protocol": wire.PROTOCOL,
-            "question": request.digest[:16],
-            "site": self.name,
-            **wire.about(),
-        }
+        me = _identity(request, self.name)
         try:
             if request.refused:
                 raise wire.WireError(request.refused)
@@ -439,17 +445,15 @@ class Responder:
             LOGGER.error("a question could not be answered: %s", error, exc_info=whole)
             outcome = {"failed": type(error).__name__}
             reason = f"{type(error).__name__}, see what the site's program says"
-        return self._recorded(
-            AuditEntry(request, wire.pack({**me, **outcome}, {}), refused=reason), me
-        )
+        return self._recorded(AuditEntry(request, wire.pack({**me, **outcome}, {}), refused=reason))
 
-    def _recorded(self, entry: AuditEntry, me: dict[str, Any]) -> bytes:
+    def _recorded(self, entry: AuditEntry) -> bytes:
         """Log an entry and return its reply, or if logging fails a reply that only says so."""
         try:
             self._auditor.record(entry)
         except Exception as error:
             LOGGER.error("the log cannot be written: %s", error)
-            return wire.pack({**me, "failed": type(error).__name__}, {})
+            return failed(entry.request, self.name, error)
         return entry.reply
 
     def _reply(self, request: Request, me: dict[str, Any]) -> bytes:
@@ -463,7 +467,7 @@ class Responder:
         echo = {**me, "run": header.get("run"), "exchange": header.get("exchange")}
         if header.get("cancel") is True:  # the earlier question was already ended
             cancelled = AuditEntry(request, wire.pack(echo, {}), refused="the run was cancelled")
-            return self._recorded(cancelled, me)
+            return self._recorded(cancelled)
         log = self._auditor.admit(request)
         if "model" in header:
             self._policy.check(header)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -35,7 +37,7 @@ from nvflare.fuel.hci.client import api as console
 from typed import invoke
 
 from fedcluster.core.files import write_json
-from fedcluster.engines.wire import PROTOCOL, pack, unpack
+from fedcluster.engines.wire import PROTOCOL, about, pack, unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import fit_of
 from fedcluster.preprocessing import PreprocessingSpec
@@ -49,10 +51,10 @@ from fedcluster_app.transports.flare import _server as server
 from fedcluster_app.transports.flare import _site as member
 from fedcluster_app.transports.flare import coordinator as carrying
 from fedcluster_app.transports.flare import locks
-from fedcluster_app.transports.flare.coordinator import JOB_ID, FlareCarrier, environment, make_kits
-from fedcluster_app.transports.flare.locks import TOPIC, write_flare_job
+from fedcluster_app.transports.flare.coordinator import JOB_ID, FlareCarrier, make_kits
+from fedcluster_app.transports.flare.locks import TOPIC, environment, write_flare_job
 from fedcluster_app.trust.audit_log import has_left, read_log
-from fedcluster_app.trust.owned_files import private_files
+from fedcluster_app.trust.owned_files import is_running, private_files
 from fedcluster_app.wire import exchange
 from fedcluster_app.wire.exchange import NoReplyError
 
@@ -79,7 +81,7 @@ def trial(provisioned: Path, tmp_path: Path) -> Path:
     """A copy of it, to be changed."""
     folder = tmp_path / "trial"
     subprocess.run(["cp", "-a", str(provisioned), str(folder)], check=True)
-    locks.harden(folder / "flare" / "server", "../..")  # its storage is where it is now
+    locks.harden(folder / "flare" / "server")  # its storage is where it is now
     return folder
 
 
@@ -102,10 +104,10 @@ def test_the_folders_say_how_to_start_flare(trial):
     """And nothing of Flower's programs, which a site would start in vain."""
     texts = [(folder / "README.md").read_text() for folder in (trial, trial / "sites" / "north")]
     assert "fedcluster federation start trial\n" in texts[0]
-    assert "fedcluster flare start flare\n" in texts[1]
+    assert "fedcluster site start site.toml\n" in texts[1]
     assert "fedcluster[flare]" in texts[1]
     for text in texts:
-        assert not any(word in text for word in ("{", "flower", "start site.toml"))
+        assert not any(word in text for word in ("{", "flower"))
         assert "secret" in text.rpartition("\n\n")[2]
 
 
@@ -120,7 +122,7 @@ def test_a_site_that_is_added_gets_a_kit_of_the_same_authority(trial):
     assert status == 0, said
     kit = trial / "sites" / "east" / "flare"
     assert locks.lacking(kit) == []
-    assert "flare start flare" in (kit.parent / "README.md").read_text()
+    assert "[flare]" in (kit.parent / "README.md").read_text()
     root = (trial / "flare" / "server" / "startup" / "rootCA.pem").read_bytes()
     authority = x509.load_pem_x509_certificate(root)
     own = x509.load_pem_x509_certificate((kit / "startup" / "client.crt").read_bytes())
@@ -382,27 +384,35 @@ def that_ends(path: Path, days: float) -> None:
 
 def test_the_end_of_a_kit_is_spoken_of_60_days_ahead(trial, monkeypatch):
     """By the coordinator, and at each site's own start."""
-    started: list[Path] = []
-    monkeypatch.setattr(os, "execve", lambda *_: started.append(Path.cwd()))
-    monkeypatch.chdir(trial)
     federation, kit = Federation.load(trial), kits(trial)["site"]
+    started: list[tuple[Path, bool]] = []
+
+    def execute(*_given):
+        started.append((Path.cwd(), is_running(kit.parent)))
+
+    monkeypatch.setattr(os, "execve", execute)
+    monkeypatch.chdir(trial)
     assert expiry_notice(federation) == ""
     assert days_of_certificate(federation) == pytest.approx(360, abs=1)
-    assert invoke("flare", "start", kit)[0] == 0
+    start = how_to_start("site", trial)
+    assert invoke(*start)[0] == 0
     for path in (trial / "flare/server/startup/server.crt", kit / "startup" / "client.crt"):
         that_ends(path, 30.5)
     assert "server.crt expires on 20" in expiry_notice(federation)
     assert days_of_certificate(federation) == pytest.approx(30.5, abs=0.1)
-    status, said = invoke("flare", "start", kit)
+    status, said = invoke(*start)
     assert (status, "in 30 days: fedcluster federation certificate" in said) == (0, True), said
-    assert started == [kit, kit]
+    assert started == [(kit, True)] * 2
 
 
 def test_a_kit_that_has_ended_is_named_as_such(trial, monkeypatch):
     kit, lead = kits(trial)["site"], trial / "flare" / "lead" / "startup" / "client.crt"
     that_ends(kit / "startup" / "client.crt", -1)
-    status, said = invoke("flare", "start", kit)
+    status, said = invoke(*how_to_start("site", trial))
     assert (status, "client.crt expired on 20" in said) == (2, True), said
+    shutil.copy(trial / "sites/south/flare/startup/client.crt", kit / "startup")
+    status, said = invoke(*how_to_start("site", trial))
+    assert (status, "FLARE knows this one as 'south'" in said) == (2, True), said
     that_ends(lead, -1)
     status, said = invoke("federation", "start", trial)
     assert (status, f"{lead} expired on 20" in said) == (2, True), said
@@ -412,7 +422,7 @@ def how_to_start(kind: str, folder: Path) -> list[object]:
     """The command that starts FLARE's program of a kit."""
     if kind == "server":
         return ["federation", "start", folder]
-    return ["flare", "start", kits(folder)[kind]]
+    return ["site", "start", kits(folder)[kind].parent / "site.toml"]
 
 
 @pytest.mark.parametrize("kind", ["server", "site"])
@@ -434,9 +444,8 @@ def test_a_kit_as_it_is_provisioned_lacks_locks_and_is_not_started(kind, trial):
     assert (status, json.loads(said)["kind"]) == (1, kind)
     status, said = invoke(*how_to_start(kind, trial))
     assert (status, "lacks a lock" in said) == (2, True), said
-    status, said = invoke(
-        "flare", "check", kit, "--harden", "../site.toml" if kind == "site" else "../.."
-    )
+    [how] = re.findall("fedcluster (flare check .* --harden)", said)
+    status, said = invoke(*shlex.split(how))
     assert (status, said) == (0, f"{kit} has all locks of a {kind}.\n")
 
 
@@ -516,12 +525,11 @@ LOOSE: dict[str, tuple[Callable[[Path], object], str]] = {
     "an open key": (lambda kit: next((kit / "startup").glob("*.key")).chmod(0o640), ".key: chmod"),
     "open rights": (lambda kit: (kit / RIGHTS).chmod(0o604), "authorization.json: chmod"),
     "code of its own": (lambda kit: (kit / "local/custom").mkdir(mode=0o700), "local/custom"),
-    "nowhere": (lambda kit: (kit / "local/fedcluster.json").write_text("{}"), "write '"),
     "elsewhere": (
-        lambda kit: (kit / "local/fedcluster.json").write_text(
-            '{"site_file": "../no.toml", "federation": "../no"}'
+        lambda kit: list(
+            map(Path.unlink, [*kit.glob("../site.toml"), *kit.glob("../../federation.toml")])
         ),
-        "does not exist",
+        "must be the folder flare",
     ),
 }
 
@@ -534,15 +542,6 @@ def test_each_lock_that_is_missing_is_named(kind, loosen, told, trial):
     assert told in "\n".join(locks.lacking(kit))
     with pytest.raises(InputError, match="lacks a lock"):
         locks.check_locks(kit)
-
-
-def test_rows_must_not_be_in_a_kit_whose_files_may_be_shown(trial):
-    site = trial / "sites" / "north"
-    kit = site / "flare"
-    (kit / "site.toml").write_text((site / "site.toml").read_text())
-    (kit / "site.toml").chmod(0o600)
-    locks.harden(kit, "site.toml")
-    assert "the site file is in the kit" in locks.lacking(kit)[0]
 
 
 @pytest.mark.parametrize("place", ["/tmp", "/tmp/nvflare/jobs"])
@@ -562,11 +561,8 @@ def test_what_is_no_kit_is_said(trial):
     assert invoke("flare", "check", trial)[0] == 2
     assert "is no startup kit of FLARE" in invoke("flare", "check", trial)[1]
     assert "kit of a person" in invoke("flare", "check", trial / "flare" / "lead")[1]
-    assert (
-        "kit of a person" in invoke("flare", "check", trial / "flare" / "lead", "--harden", "a")[1]
-    )
-    said = invoke("flare", "check", kits(trial)["server"], "--harden", "site.toml")[1]
-    assert "--harden the folder of the federation" in said
+    said = invoke("flare", "check", trial / "flare" / "lead", "--harden")[1]
+    assert "kit of a person" in said
     status, said = invoke("flare", "kit", trial)
     assert status == 2
     assert f"{trial / 'flare'} exists: the kits exist already" in said
@@ -617,8 +613,6 @@ class Site:
         self.kit, self.identity = kit, identity
         self.handlers: dict[str, Any] = {}
         self.executor = member.SiteExecutor()
-        self.panics: list[str] = []
-        self.executor.system_panic = lambda reason, _context: self.panics.append(reason)
 
     def get_workspace(self):
         return SimpleNamespace(get_root_dir=lambda: str(self.kit))
@@ -632,6 +626,7 @@ class Site:
 
     def end(self) -> None:
         self.executor.handle_event(EventType.END_RUN, FLContext())
+        self.executor._logs.close()  # noqa: SLF001
 
 
 class Network:
@@ -694,9 +689,8 @@ def network(trial, monkeypatch):
     network = Network(trial)
     for site in network.sites.values():
         site.begin()
-        assert site.panics == []
     yield network
-    for site in network.sites.values():
+    for site in reversed(network.sites.values()):
         site.end()
 
 
@@ -762,23 +756,32 @@ def test_a_controller_does_not_start_on_a_kit_that_lacks_a_lock(trial, monkeypat
 
 
 def test_a_site_does_not_start_on_a_kit_that_is_another_s_or_lacks_a_lock(trial, caplog):
-    """FLARE is told nothing but that it did not: the reason is in the site's own log."""
+    """The coordinator is told only that it did not: the reason is in the site's own log."""
     kit = kits(trial)["site"]
-    sites = [Site(kit, "south"), Site(kit, "north")]
-    sites[0].begin()
+    told = [reply_of_a_start(kit, "south")]
+    (kit.parent / "site.toml").write_text("name = 4711")
+    told.append(reply_of_a_start(kit, "north"))
     _edit(RIGHTS, lambda c: c["permissions"]["lead"].update(byoc="any"))(kit)
-    sites[1].begin()
-    assert [(site.panics, site.handlers) for site in sites] == [([member.NOT_STARTED], {})] * 2
-    assert "is of site 'north', and FLARE knows this one as 'south'" in caplog.text
-    assert "byoc of lead" in caplog.text
+    told.append(reply_of_a_start(kit, "north"))
+    known = {"protocol", "question", "site", *about()}
+    for header, site in zip(told, ("south", "north", "north"), strict=True):
+        assert (header["site"], header["failed"]) == (site, "InputError")
+        assert header.keys() == known | {"failed"}
+    log = (kit.parent / "logs" / "site.jsonl").read_text()
+    for why in ("FLARE knows this one as 'south'", "byoc of lead", "4711"):
+        assert why in caplog.text
+        assert why in log
 
 
-def test_the_text_of_an_error_at_the_start_stays_at_the_site(trial, caplog):
-    (trial / "sites" / "north" / "rows.csv").write_text("x,y\n1,value-4711\n" * 3)
-    (trial / "sites" / "north" / "site.toml").write_text("name = 4711")
-    site = Site(kits(trial)["site"], "north")
+def reply_of_a_start(kit: Path, identity: str) -> dict[str, Any]:
+    """What a site replies to the first question of a run."""
+    site = Site(kit, identity)
     site.begin()
-    assert site.panics == [member.NOT_STARTED]
+    question = Shareable({"question": pack({"protocol": PROTOCOL}, {})})
+    header, arrays = unpack(site.handlers[TOPIC](TOPIC, question, FLContext())["reply"])
+    site.end()
+    assert not arrays
+    return header
 
 
 HOSTILE = [
@@ -824,7 +827,7 @@ def test_a_question_that_is_asked_again_meanwhile_is_answered_once():
             free.wait(60)
             return b"reply"
 
-    executor._site = Slow()  # type: ignore[assignment]  # noqa: SLF001
+    executor._reply = Slow().reply  # noqa: SLF001
     came: list[bytes] = []
 
     def ask():
@@ -879,11 +882,6 @@ def test_a_server_that_is_not_there_is_said_at_once(trial):
         assert (status, f"run fedcluster federation start {trial}" in said) == (2, True), said
 
 
-def test_a_server_s_kit_is_started_by_the_coordinator(trial):
-    status, said = invoke("flare", "start", kits(trial)["server"])
-    assert (status, f"run fedcluster federation start {trial}" in said) == (2, True), said
-
-
 @pytest.mark.parametrize("script", ["", "python3 -m other", "exec 'python3 -m nvflare.private"])
 def test_a_kit_that_does_not_say_how_flare_starts_is_refused(script, trial):
     (kits(trial)["server"] / "startup" / "sub_start.sh").write_text(script)
@@ -935,7 +933,7 @@ def test_a_run_whose_job_flare_aborts_says_so(trial, tmp_path):
 # Neither transport needs the other
 
 MODULES = {
-    "flwr": "_site _server coordinator locks",
+    "flwr": "_site _server coordinator locks node",
     "nvflare": "_transport coordinator _app node _launcher _programs",
 }
 

@@ -40,11 +40,9 @@ from fedcluster_app.coordinator.folder import CANCEL, Federation, changing, read
 from fedcluster_app.coordinator.lifecycle import (
     FolderWatch,
     certificates,
-    check_counts,
     check_member,
     check_start,
     note_keys,
-    notice_of,
     place_keys,
     promote,
 )
@@ -54,10 +52,9 @@ from fedcluster_app.transports.flare._server import blamed
 from fedcluster_app.transports.flare.locks import (
     USED,
     check_locks,
+    environment,
     harden,
-    kind_of,
     make_private,
-    place_of,
     write_flare_job,
 )
 from fedcluster_app.trust.owned_files import (
@@ -151,7 +148,7 @@ def make_kits(federation: Federation) -> None:
         _hand_out(kits, federation, federation.sites)
         make_private(new)
         new.rename(home)
-    harden(home / "server", "../..")
+    harden(home / "server")
     federation.file("README.md").write_bytes(readme(federation))
     for site in federation.sites:
         text = site_pages(federation, site)["README.md"]
@@ -216,7 +213,7 @@ def renew_kits(
             for part, place in {server_name(federation): "server", LEAD: "lead"}.items():
                 files |= _files_of(kits / part / "startup", f"flare/{place}/startup")
         for site in sites:
-            harden(kits / site, "../site.toml")
+            harden(kits / site)
             place = f"sites/{site}/flare"
             part = "startup" if federation.file(place).is_dir() else "."
             files |= _files_of(kits / site / part, f"{place}/{part}")
@@ -297,7 +294,7 @@ def _hand_out(kits: Path, federation: Federation, names: Sequence[str]) -> None:
     for site in names:
         kit = federation.file("sites", site, "flare")
         shutil.move(kits / site, kit)
-        harden(kit, "../site.toml")
+        harden(kit)
     keys = {current(site): _key_of(federation.file("sites", site, "flare")) for site in names}
     commit(federation.folder, keys)
 
@@ -313,46 +310,6 @@ def _provision(work: Path, file: Path) -> None:
     if done.returncode or not list((work / MADE).glob("prod_*")):
         output = " ".join((done.stdout + done.stderr).split())[-300:]
         raise InputError(f"FLARE did not make the kits: {output}")
-
-
-def start_kit(kit: Path, say: Callable[[str], None], prepare: Callable[[], object]) -> None:
-    """Replace this process by FLARE's program of a site's kit, after checking its locks.
-
-    Parameters
-    ----------
-    kit : Path
-        The kit.
-    say : callable taking a str
-        Called with a line if its certificate expires soon.
-    prepare : callable
-        Called before the program starts.
-
-    Raises
-    ------
-    InputError
-        If a lock is missing, it is the kit of a server, or its certificate has expired.
-    """
-    check_locks(kit)
-    if kind_of(kit) == "server":
-        how = command_line("federation", "start", place_of(kit, "server"))
-        raise InputError(f"the coordinator starts FLARE's server: run {how}")
-    path = kit / "startup" / "client.crt"
-    how = "fedcluster federation certificate, at the coordinator, makes another"
-    check_counts(path, how)
-    if notice := notice_of(path, how):
-        say(notice)
-    prepare()
-    script = kit.absolute() / "startup" / "sub_start.sh"
-    os.umask(0o077)
-    os.chdir(kit)
-    os.execve("/bin/bash", ["bash", str(script), "--once"], environment())
-
-
-def environment() -> dict[str, str]:
-    """Return the environment of FLARE's programs, whose ``python3`` is this Python."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("NVFL")}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    return {**own, "PATH": path}
 
 
 SITES_LOOK = 1.0

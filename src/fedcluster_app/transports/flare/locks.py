@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -41,11 +42,8 @@ CLASSES = {"site": EXECUTOR, "server": CONTROLLER}
 STARTUP = {"site": "fed_client.json", "server": "fed_server.json", "admin": "fed_admin.json"}
 """The file in ``startup/`` that shows the kind of kit."""
 
-ABOUT = "fedcluster.json"
-"""The file in ``local/`` with the path of the site file, or of the federation's folder."""
-
-WHERE = {"site": "site_file", "server": "federation"}
-"""The key of that file."""
+PLACES = {"site": "../site.toml", "server": "../.."}
+"""The site file of a site's kit, and the federation's folder of the server's."""
 
 MOST_SILENT = 60
 """Seconds after which a silent client counts as gone; FLARE's default is 600."""
@@ -117,15 +115,8 @@ def kind_of(kit: Path) -> str:
 
 
 @private_files()
-def harden(kit: Path, where: str) -> None:
-    """Write the locks into a kit, and make it private to this user.
-
-    Parameters
-    ----------
-    kit : Path
-        The kit of a site or of the server.
-    where : str
-        The site file of a site, or the federation's folder of a server; relative to the kit.
+def harden(kit: Path) -> None:
+    """Write the locks into the kit of a site or of the server, and make it private to this user.
 
     Raises
     ------
@@ -141,7 +132,6 @@ def harden(kit: Path, where: str) -> None:
     write_json(local / "resources.json", locked)
     write_json(local / "authorization.json", AUTHORIZATION)
     write_json(local / "comm_config.json", COMMUNICATION)
-    write_json(local / ABOUT, {WHERE[kind]: where})
     make_private(kit)
 
 
@@ -228,7 +218,7 @@ def check_locks(kit: Path) -> None:
     """
     if missing := lacking(kit):
         more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-        how = command_line("flare", "check", kit, "--harden", "PATH")
+        how = command_line("flare", "check", kit, "--harden")
         raise InputError(f"{kit} lacks a lock: {missing[0]}{more}; {how}")
 
 
@@ -296,29 +286,31 @@ def _lacking_communication(kit: Path, _kind: str) -> Iterator[str]:
 
 
 def _lacking_place(kit: Path, kind: str) -> Iterator[str]:
-    place = place_of(kit, kind)
-    if kind == "site" and place.resolve().is_relative_to(kit.resolve()):
-        yield f"local/{ABOUT}: the site file is in the kit, whose files FLARE may show: move it out"
+    place_of(kit, kind)
     if (kit / "local" / "custom").exists():
         yield "local/custom: FLARE would load code from there: remove it"
 
 
 def place_of(kit: Path, kind: str) -> Path:
-    """Return the site file of a site's kit, or the federation's folder of the server's.
+    """Return the site file beside a site's kit, or the federation's folder around the server's.
 
     Raises
     ------
     InputError
-        If ``local/fedcluster.json`` does not have it, or it does not exist.
+        If the kit is elsewhere.
     """
-    path = kit / "local" / ABOUT
-    where = _read(path).get(WHERE[kind])
-    if not isinstance(where, str) or not where:
-        raise InputError(f"{path}: write {WHERE[kind]!r} there")
-    place = Path(os.path.normpath(kit.absolute() / where))
-    if not place.exists():
-        raise InputError(f"{path}: {place} does not exist")
+    place = Path(os.path.normpath(kit.absolute() / PLACES[kind]))
+    if not (place if kind == "site" else place / "federation.toml").is_file():
+        home = "flare, beside site.toml" if kind == "site" else "flare/server of a federation"
+        raise InputError(f"{kit} must be the folder {home}: move it there")
     return place
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of FLARE's programs, whose ``python3`` is this Python."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("NVFL")}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {**own, "PATH": path}
 
 
 def _lacking_privacy(kit: Path, _kind: str) -> Iterator[str]:
