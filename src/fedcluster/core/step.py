@@ -234,6 +234,10 @@ class RowTransform(Protocol):
         """True if every prepared row lies in the box [-1, 1]^d, whatever the raw row is."""
 
     @property
+    def by_site(self) -> bool:
+        """True if a row depends on the others of its site, so that all are prepared at once."""
+
+    @property
     def n_columns_out(self) -> int:
         """Number of columns of the prepared rows."""
 

@@ -168,7 +168,7 @@ class DaskEngine:
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Answer all tasks at each of the named partitions, and add the answers if possible."""
-        if any(getattr(task.preprocessor, "effects", None) is not None for task in tasks):
+        if any(task.preprocessor is not None and task.preprocessor.by_site for task in tasks):
             raise refused("adjust-site", what="a Dask collection, whose partitions are no sites")
         named = set(self._sites if sites is None else sites)
         asked = [name for name in self._sites if name in named]

@@ -691,8 +691,7 @@ class Federated(Fitted):
         """Label the rows of all sites, few sites at a time, and keep facts from the sites' logs."""
         clients = engine.clients
         sources: list[Data | RowStream]
-        by_site = getattr(self.row_form_.preprocessor, "effects", None) is not None
-        if isinstance(clients, Stacked) and not by_site:
+        if isinstance(clients, Stacked) and not self._model.adjusts:
             sources, ends, most = [clients.data], clients.bounds[1:], clients.most
         else:
             sources = [client.source for client in clients.values()]

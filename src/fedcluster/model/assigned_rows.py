@@ -61,6 +61,11 @@ class AssignedRows:
         """False, as the rows are not bounded."""
         return False
 
+    @property
+    def by_site(self) -> bool:
+        """Whether the cluster of a row depends on the other rows of its site."""
+        return self.preprocessor is not None and self.preprocessor.by_site
+
     def completing(self) -> Self:
         """The transform itself, as it leaves no missing values that it ignores."""
         return self
@@ -191,6 +196,11 @@ class CrossedRows:
     def assignments(self) -> tuple[tuple[Task, int], ...]:
         """Both assignments."""
         return self.one.assignments + self.other.assignments
+
+    @property
+    def by_site(self) -> bool:
+        """Whether a cluster of a row depends on the other rows of its site."""
+        return self.one.by_site or self.other.by_site
 
     def completing(self) -> Self:
         """Return the transform itself, as a cluster is never missing."""

@@ -277,8 +277,9 @@ class RowForm:
         # `Data` was checked by its owner
         if self.preprocessor is not None and not isinstance(X, Data):
             where = [part.name if part.where else OWNER for part in parts]
-            _warn_of_unknown(self.preprocessor, dict(zip(where, read, strict=True)))
-            self.check_number(dict(zip(where, read, strict=True)))
+            tables = dict(zip(where, read, strict=True))
+            _warn_of_unknown(self.preprocessor, tables)
+            self.check_number(tables)
         return list(zip(parts, read, strict=True))
 
     def check_number(self, read: Mapping[str, Data]) -> None:
@@ -289,19 +290,18 @@ class RowForm:
         InputError
             If a site has a single row.
         """
-        effects = None if self.preprocessor is None else self.preprocessor.effects
-        if effects is None or effects.apart >= effects.clear:
+        if self.preprocessor is None or (effects := self.preprocessor.effects) is None:
             return
+        fewest = 0 if effects.apart >= effects.clear else effects.fewest
         for where, data in read.items():
-            if len(data) == 1:
+            if len(data) == 1 < fewest:
                 raise InputError(
                     f"{where} has a single row, of which the offset of the site cannot be told: "
-                    f"predict it together with others, {effects.fewest} or more"
+                    f"predict it together with others, {fewest} or more"
                 )
-            if len(data) < effects.fewest:
-                few = f"{where} has {len(data)} rows to find the offset of the site from"
-                few = f"{few}: below {effects.fewest}, labels may be wrong"
-                warnings.warn(few, UserWarning, stacklevel=4)
+            if len(data) < fewest:
+                few = f"{where} has {len(data)} rows to find the offset of the site from: below"
+                warnings.warn(f"{few} {fewest}, labels may be wrong", UserWarning, stacklevel=4)
 
     def aligned(self, data: Data) -> Rows:
         """Return the rows of a fit in the form for clustering, (n, p), NaN for a dropped row."""

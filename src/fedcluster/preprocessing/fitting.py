@@ -88,8 +88,7 @@ def fit(
     chosen = replace(first, columns=columns)
     filled = yield from _fill(prepare, chosen, seen)
     scaled, moments = yield from _scale(prepare, filled, seen, bool(missing))
-    notes: list[str] = []
-    unlinked: list[str] = []
+    notes, unlinked = list[str](), list[str]()
     if prepare.adjust == "site":
         scaled, notes, unlinked = yield from _adjusted(prepare, scaled, seen, seed, smallest)
     scaled = _weighted(prepare, scaled)

@@ -33,21 +33,19 @@ class Registration:
     """Steps of EM from each start: enough for the draws of `site_model.Effort.means`."""
     prior_rows: float = 1.0
     """Number of rows that the prior of a site's shares counts as."""
-    other_rows: float = 0.05
-    """Share of the rows that another solution must put elsewhere to count as another one."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Found:
-    """The offset of a site (d,), its shares (k,), and how sure it is.
+def whitening(noise: Floats) -> Floats:
+    """Return the matrix (d, d) by which rows have noise I in place of a covariance (d, d).
 
-    ``lead`` is the log likelihood of the best solution over that of the best one that puts some
-    rows into other clusters; infinite if there is none.
+    Examples
+    --------
+    >>> whitening(np.diag([4.0, 1.0]))
+    array([[0.5, 0. ],
+           [0. , 1. ]])
     """
-
-    offset: Floats
-    shares: Floats
-    lead: float
+    white: Floats = np.linalg.inv(np.linalg.cholesky(noise)).T
+    return white
 
 
 def registered(
@@ -57,8 +55,8 @@ def registered(
     spread: Floats | None = None,
     current: Floats | None = None,
     how: Registration = Registration(),
-) -> Found:
-    """Return the offset of one site, the most likely of several starts.
+) -> tuple[Floats, Floats]:
+    """Return the offset (d,) of one site and its shares (k,), the most likely of several starts.
 
     Parameters
     ----------
@@ -77,8 +75,9 @@ def registered(
     --------
     >>> centers = np.array([[0.0], [10.0]])
     >>> rows = np.array([[2.5], [3.5], [12.0], [13.0], [14.0]])
-    >>> float(registered(rows, np.ones(5), centers).offset[0])
-    3.0
+    >>> offset, shares = registered(rows, np.ones(5), centers)
+    >>> float(offset[0]), shares.round(2)
+    (3.0, array([0.42, 0.58]))
     """
     k, n = len(centers), weights.sum()
     mean = weights @ X / n
@@ -104,9 +103,8 @@ def registered(
     found = (np.log(total) + top).sum(1) + how.prior_rows / k * np.log(shares).sum(1)
     if spread is not None:
         found -= (b**2 / (2 * spread + 1e-12)).sum(1)
-    best, labels = int(found.argmax()), logs.argmax(2)
-    is_other = (labels != labels[best]) @ weights >= how.other_rows * n
-    return Found(b[best], shares[best], float(found[best] - found[is_other].max(initial=-np.inf)))
+    best = int(found.argmax())
+    return b[best], shares[best]
 
 
 def _starts(mean: Floats, centers: Floats) -> Floats:
@@ -156,17 +154,13 @@ class SiteEffects:
             far = ((C[one] - C[other]) ** 2 / spread).sum(1)
         return float(np.nan_to_num(far, nan=np.inf).min(initial=np.inf))
 
-    def found(self, X: Floats, weights: Floats) -> Found:
-        """Return the offset of a site with rows (n, d), in the units of the columns."""
-        noise = np.array(self.noise)
-        white = np.linalg.inv(np.linalg.cholesky(noise)).T
-        spread = np.array(self.spread) / np.diag(noise)
-        found = registered(X @ white, weights, np.array(self.centers) @ white, spread)
-        return Found(found.offset @ np.linalg.inv(white), found.shares, found.lead)
-
     def offset(self, X: Floats, weights: Floats) -> Floats:
         """Return the offset (d,) of a site with rows (n, d), in the units of the columns."""
-        return self.found(X, weights).offset
+        noise = np.array(self.noise)
+        white, spread = whitening(noise), np.array(self.spread) / np.diag(noise)
+        found, _ = registered(X @ white, weights, np.array(self.centers) @ white, spread)
+        offset: Floats = found @ np.linalg.inv(white)
+        return offset
 
     def check(self, width: int) -> None:
         """Check the shapes, and that the noise is a covariance.

@@ -388,6 +388,11 @@ class Preprocessor:
             X = on_grid(np.clip(np.nan_to_num(X, nan=0.0), -1.0, 1.0)).astype(X.dtype)
         return X, dropped
 
+    @property
+    def by_site(self) -> bool:
+        """Whether a row depends on the others of its site, whose offset is subtracted."""
+        return self.effects is not None
+
     def _subtract_offset(
         self,
         effects: SiteEffects,
@@ -540,8 +545,9 @@ class Preprocessor:
         plain = asdict(replace(self, columns=())) | {"columns": columns}
         if self.principal is not None and not isinstance(self.principal, Principal):
             plain["principal"] = own_to_plain(self.principal)
-        left_out = ("box", "effects")
-        return {key: value for key, value in plain.items() if key not in left_out or value}
+        return {
+            key: value for key, value in plain.items() if key not in ("box", "effects") or value
+        }
 
     @classmethod
     def from_plain(cls, content: Mapping[str, Any]) -> Self:

@@ -99,11 +99,9 @@ def _unadjusted(job: Any, sites: Sites) -> Mapping[str, str]:
     prepare = getattr(job, "prepare", None)
     if prepare is None or prepare.adjust == "none":
         return {}
-    streamed = next(
-        (f"the rows of {s.name!r}, which come in chunks" for s in sites if s.streams), ""
-    )
+    streamed = next((site.name for site in sites if site.streams), None)
     needs = {
-        streamed: streamed,
+        f"the rows of {streamed!r}, which come in chunks": streamed is not None,
         f"robust={getattr(job, 'robust', 0)}": getattr(job, "robust", 0),
         "secure sums": any(site.secure for site in sites),
         "sums_only": job.sums_only,

@@ -348,7 +348,7 @@ def _label(
     screen.doing("labelling")
     tables = read.tables
     labels = screen.wait_for(
-        lambda: runs.label_new(model, {site: table.rows for site, table in tables.items()})
+        lambda: runs.label(model, {site: table.rows for site, table in tables.items()})
     )
     unlike = runs.unlike(model, tables)
     cli.check_like_fit(unlike if strict else ())

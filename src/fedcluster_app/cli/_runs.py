@@ -154,26 +154,12 @@ def clients_of(tables: Mapping[str, SiteRows], limits: Sequence[Filter]) -> list
     ]
 
 
-def label_new(model: Model, rows: Mapping[str, Data | RowStream]) -> dict[str, Labels]:
-    """Return the labels of each site's rows, of sites that the fit need not know.
-
-    Raises
-    ------
-    InputError
-        If the offset of a site is needed, and its rows come in chunks, or are a single one.
-    """
-    if model.adjusts:
-        for site, own in rows.items():
-            if not isinstance(own, Data):
-                raise refused("adjust-site", what="rows in chunks")
-            model.row_form.check_number({f"site {site!r}": own})
-    return label(model, rows)
-
-
 def label(model: Model, rows: Mapping[str, Data | RowStream]) -> dict[str, Labels]:
     """Return the labels of each site's rows."""
     labels = {}
     for site, own in rows.items():
+        if model.adjusts and not isinstance(own, Data):
+            raise refused("adjust-site", what="rows in chunks")
         with error_prefix(f"site {site!r}"):
             labels[site] = np.concatenate([model.predict(part) for part in chunks_of(own)])
     return labels

@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from partitions import InChunks
 from sklearn.metrics import adjusted_rand_score
 
 from fedcluster import FederatedGaussianMixture, FederatedKMeans, PreprocessingSpec
@@ -13,7 +14,7 @@ from fedcluster.core import Data, SiteInfo
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.jobs import execute, fit_of
+from fedcluster.jobs import Evaluate, Profile, execute, fit_of
 from fedcluster.model import Model
 from fedcluster.options.refusals import RefusedError
 from fedcluster.preprocessing import site_model
@@ -41,13 +42,15 @@ SITE = PreprocessingSpec(adjust="site")
 
 
 def said(model):
-    """What was found while the preparation was fitted."""
     assert model.fit_report_ is not None
     return model.fit_report_
 
 
+def kmeans(how=SITE, k=3):
+    return FederatedKMeans(k, prepare=how, random_state=0)
+
+
 def ari(model, rows, sites, subtypes):
-    """How well a model finds the subtypes."""
     return adjusted_rand_score(subtypes, model.fit(rows, sites=sites).labels_)
 
 
@@ -57,7 +60,7 @@ def test_clusters_are_those_of_rows_without_effects(k):
     scores = []
     for seed in range(4):
         rows, clean, sites, subtypes = drawn(SKEWED, 4.0, seed)
-        found, raw = (FederatedKMeans(k, prepare=how, random_state=0) for how in (SITE, "standard"))
+        found, raw = kmeans(SITE, k), kmeans("standard", k)
         each = [ari(found, rows, sites, subtypes), ari(raw, clean, sites, subtypes)]
         assert len(found.cluster_centers_) == len(raw.cluster_centers_)
         scores.append([*each, ari(raw, rows, sites, subtypes)])
@@ -69,9 +72,8 @@ def test_clusters_are_those_of_rows_without_effects(k):
 @pytest.mark.parametrize("scale", ["standard", "robust", "none"])
 def test_it_costs_nothing_where_there_are_no_effects(scale):
     _, clean, sites, subtypes = drawn(SKEWED, 0.0, 5)
-    raw = ari(FederatedKMeans(3, prepare=scale, random_state=0), clean, sites, subtypes)
-    how = replace(SITE, scale=scale)
-    adjusted = FederatedKMeans(3, prepare=how, random_state=0)
+    raw = ari(kmeans(scale), clean, sites, subtypes)
+    adjusted = kmeans(replace(SITE, scale=scale))
     assert ari(adjusted, clean, sites, subtypes) > raw - 0.01
     assert "are not needed" in said(adjusted).notes[0]
 
@@ -79,7 +81,7 @@ def test_it_costs_nothing_where_there_are_no_effects(scale):
 def test_what_differs_is_said_with_its_columns():
     rows, clean, sites, _ = drawn(SKEWED, 0.0, 1)
     rows = clean + np.outer(np.array([0, 3, -2, 1, 4])[sites], [0, 0, 0, 1])
-    [line] = said(FederatedKMeans(3, prepare=SITE).fit(rows, sites=sites)).notes
+    [line] = said(kmeans().fit(rows, sites=sites)).notes
     assert "with 3 subtypes" in line
     assert "x3 (2." in line
     assert not any(f"x{j} (" in line for j in range(3))
@@ -91,19 +93,16 @@ def test_correlated_columns_are_told_by_the_whole_covariance():
     turn = np.linalg.qr(rng.normal(size=(4, 4)))[0] * [0.4, 0.7, 1.0, 1.8]
     rows = MEANS[subtypes] + rng.normal(size=rows.shape) @ turn.T
     shifted = rows + (3 * rng.normal(size=(5, 4)))[sites]
-
-    def mixture(how):
-        return FederatedGaussianMixture(3, covariance_type="tied", prepare=how, random_state=0)
-
-    clean = ari(mixture(PreprocessingSpec()), rows, sites, subtypes)
-    assert ari(mixture(SITE), shifted, sites, subtypes) > clean - 0.05
+    clean, found = (
+        FederatedGaussianMixture(3, covariance_type="tied", prepare=how, random_state=0)
+        for how in (PreprocessingSpec(), SITE)
+    )
+    assert ari(found, shifted, sites, subtypes) > ari(clean, rows, sites, subtypes) - 0.05
 
 
 def points_of(rows, sites, weights=None):
-    """Rows as their own descriptions."""
     weights = np.ones(len(rows)) if weights is None else weights
-    cuts = np.cumsum([0, *np.bincount(sites)])
-    return Points(rows, weights, cuts, np.zeros(rows.shape[1]))
+    return Points(rows, weights, np.cumsum([0, *np.bincount(sites)]), np.zeros(rows.shape[1]))
 
 
 def test_centers_and_offsets_are_those_of_least_squares():
@@ -131,7 +130,7 @@ def test_the_likelihood_never_falls():
     rows, _, sites, _ = drawn(SKEWED, 4.0, 4)
     points = points_of(rows, sites)
     start = site_model.start_of(rows[:3], np.zeros((5, 4)), np.full(4, 4.0))
-    steps = [replace(SITE_EFFORT, steps=n, tol=0.0) for n in range(12)]
+    steps = (replace(SITE_EFFORT, steps=n, tol=0.0) for n in range(12))
     models = [site_model.em(points, start, each, full=False) for each in steps]
     goals = [each.log_likelihood + np.log(each.shares).sum() / 3 for each in models]
     assert all(after >= before - 1e-8 for before, after in pairwise(goals))
@@ -160,9 +159,9 @@ LINKED = {
 @pytest.mark.parametrize("seed", range(3))
 def test_sites_that_cannot_be_told_are_named(shares, doubted, seed):
     rows, _, sites, _ = drawn(shares, 4.0, seed, n=150)
-    found = FederatedKMeans(3, prepare=SITE, random_state=0)
+    found, by_site = kmeans(), {name: rows[sites == i] for i, name in enumerate("abcd")}
     with warnings.catch_warnings(action="ignore"):
-        found.fit({name: rows[sites == i] for i, name in enumerate("abcd")})
+        found.fit(by_site)
     named = [line for line in said(found).warnings if "fewer than two subtypes" in line]
     assert bool(named) == doubted
     assert not doubted or any(name in named[0].partition(" and the other")[0] for name in "abcd")
@@ -170,7 +169,7 @@ def test_sites_that_cannot_be_told_are_named(shares, doubted, seed):
 
 def test_a_saved_model_predicts_a_new_site(tmp_path):
     rows, _, sites, _ = drawn(SKEWED, 4.0, 7)
-    found = FederatedKMeans(3, prepare=SITE, random_state=0).fit(rows, sites=sites)
+    found = kmeans().fit(rows, sites=sites)
     found.save(tmp_path / "model.json")
     model = Model.load(tmp_path / "model.json")
     first = rows[sites == 2]
@@ -181,13 +180,16 @@ def test_a_saved_model_predicts_a_new_site(tmp_path):
         model.predict(first[:12])
     with pytest.raises(InputError, match="has a single row, of which the offset of the site"):
         model.predict(first[:1])
+    engine = LocalEngine([Client("a", Data(first)), Client("b", InChunks(Data(first), 40))])
+    for job in (Profile(model), Evaluate(model)):  # each chunk would have an offset of its own
+        with pytest.raises(InputError, match="adjust='site' does not go with rows in chunks"):
+            execute(job, engine)
 
 
 def test_neither_the_order_of_rows_nor_of_sites_matters():
     rows, _, sites, _ = drawn(SKEWED, 3.0, 8)
     order = np.random.default_rng(0).permutation(len(rows))
-    one = FederatedKMeans(3, prepare=SITE, random_state=0).fit(rows, sites=sites)
-    other = FederatedKMeans(3, prepare=SITE, random_state=0).fit(rows[order], sites=sites[order])
+    one, other = (kmeans().fit(rows[how], sites=sites[how]) for how in (slice(None), order))
     np.testing.assert_array_equal(one.labels_[order], other.labels_)
     np.testing.assert_allclose(one.cluster_centers_, other.cluster_centers_, atol=1e-7)
 
@@ -196,8 +198,8 @@ def test_missing_values_weights_and_text_are_adjusted_too():
     rows, _, sites, subtypes = drawn(SKEWED, 3.0, 9)
     rows[::17, 1] = np.nan
     weight = np.random.default_rng(1).integers(1, 3, len(rows)).astype(float)
-    dropped = FederatedKMeans(3, prepare=replace(SITE, missing="drop"), random_state=0)
-    labels = dropped.fit(rows, sites=sites, sample_weight=weight).labels_
+    found = kmeans(replace(SITE, missing="drop"))
+    labels = found.fit(rows, sites=sites, sample_weight=weight).labels_
     assert (labels[::17] == -1).all()
     kept = labels >= 0
     assert adjusted_rand_score(subtypes[kept], labels[kept]) > 0.85
@@ -240,23 +242,21 @@ def test_a_site_refuses_effects_that_are_none(effects):
         how.check(["x0"])
     good = SiteEffects(((0.0,),), ((1.0,),), (1.0,))
     replace(how, effects=good).check(["x0"])
-    plain = replace(how, effects=good).plain()
-    assert Preprocessor.from_plain(plain).effects == good
+    assert Preprocessor.from_plain(replace(how, effects=good).plain()).effects == good
 
 
 def test_an_offset_of_a_site_with_one_subtype_is_the_smallest():
     centers = np.array([[0.0, 0.0], [8.0, 0.0]])
     rows = np.random.default_rng(0).normal(size=(50, 2)) + np.array([8.5, 0.0])
-    found = registered(rows, np.ones(50), centers, np.ones(2))
-    assert np.abs(found.offset - [0.5, 0.0]).max() < 0.3
-    assert found.shares[1] > 0.9
+    offset, shares = registered(rows, np.ones(50), centers, np.ones(2))
+    assert np.abs(offset - [0.5, 0.0]).max() < 0.3
+    assert shares[1] > 0.9
 
 
 def test_the_number_of_subtypes_is_that_of_smallest_bic():
     rows, _, sites, _ = drawn(SKEWED, 4.0, 10)
     points = points_of(rows, sites)
-    model = best_model(points, 0)
-    n = float(len(rows))
+    model, n = best_model(points, 0), float(len(rows))
     assert len(model.centers) == 3
     assert model.bic(n) < min(fitted_model(points, k, 0).bic(n) for k in (2, 4))
 
