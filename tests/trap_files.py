@@ -633,7 +633,9 @@ def columns() -> Iterator[Trap]:
     pain = with_column(base(69), "pain", lambda s, i: pains[i % 3])
     yield trap("none among texts", pain, "read", "pain", values=[pains[i % 3] for i in range(N)])
     measured = changed(base(35), "bmi", "west", lambda c, i: "high" if i % 2 else "low")
-    yield trap("words for numbers", measured, "refused", "bmi", "--exclude bmi or --lenient")
+    yield trap(
+        "words for numbers", measured, "refused", "bmi", "--exclude bmi or --set lenient=true"
+    )
     booleans = with_column(base(65), "smoker", lambda s, i: str(i % 3 == 0))
     yield trap(
         "True and False", booleans, "read", "smoker", values=[float(i % 3 == 0) for i in range(N)]

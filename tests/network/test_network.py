@@ -119,7 +119,7 @@ def test_a_permit_with_the_usual_steps_covers_other_fits(running, tmp_path):
         done("site", "permit", running.site(name) / "site.toml", permit, "--accept")
     asked: list[tuple[list[object], dict[str, Any]]] = [
         (["--model", "mixture", "--set", "fit.n_init=2"], {"model": "mixture", "n_init": 2}),
-        (["--trim", 0.1], {"trim": 0.1}),
+        (["--set", "fit.trim=0.1"], {"trim": 0.1}),
     ]
     for i, (options, job) in enumerate(asked):
         how = [*options, "--set", "fit.max_iter=2", "--scale", "none", "--permit", "usual"]

@@ -190,7 +190,9 @@ def test_all_commands_take_what_a_plugin_of_the_current_folder_has(folder: Path)
     assert model["preprocessing"]["principal"]["own"] == "Cubes"
     assert any(step.startswith("Damped(") for step in model["algorithm"]["steps"])
     assert list(model["centers_in_units"]) == ["age", "size"]
-    scores = run(folder, "evaluate", "out", *FILES, *PLUGIN, "--metric", "party.Far", "--json")
+    scores = run(
+        folder, "evaluate", "out", *FILES, *PLUGIN, "--set", "evaluate.metrics=party.Far", "--json"
+    )
     assert "Far(r=0.5)" in json.loads(scores)["scores"]
     run(folder, "predict", "out", *FILES, *PLUGIN, "--out", "labels")
     assert len((folder / "labels" / "north.csv").read_text().splitlines()) == 41
@@ -281,7 +283,7 @@ def test_a_plugin_works_over_a_federation(folder: Path, tmp_path: Path) -> None:
         assert model["preprocessing"]["principal"]["own"] == "Cubes"
         assert any(step.startswith("Damped(") for step in model["algorithm"]["steps"])
         scored = running.run(
-            "evaluate", out, "--metric", "party.Far", *own, "--out", tmp_path / "s"
+            "evaluate", out, "--set", "evaluate.metrics=party.Far", *own, "--out", tmp_path / "s"
         )
         assert scored.wait() == 0, scored.said()
         assert "Far(r=0.5)" in read_json(tmp_path / "s" / "scores.json")["scores"]

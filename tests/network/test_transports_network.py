@@ -49,7 +49,7 @@ KINDS: dict[str, tuple[Job, list[object]]] = {
         fit_of(3, model="mixture", n_init=2),
         ["--model", "mixture", "--set", "fit.n_init=2"],
     ),
-    "trimmed": (fit_of(3, trim=0.1), ["--trim", 0.1]),
+    "trimmed": (fit_of(3, trim=0.1), ["--set", "fit.trim=0.1"]),
     "cosine": (fit_of(3, metric="cosine"), ["--metric", "cosine"]),
     "select": (SelectK(k_max=4, prepare=PREPARED), ["--k-max", 4]),
 }

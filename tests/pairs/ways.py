@@ -273,7 +273,8 @@ def of_rows(world: World) -> list[str]:
         no_number |= {"town"} if how is not None and how.categories == "none" else set()
         said.append(f"--columns={','.join(each for each in world.values if each not in no_number)}")
     elif way == "odd files":
-        said += ["--exclude=remark,torn"] if how is None else ["--exclude=remark", "--lenient"]
+        lenient = ["--exclude=remark", "--set=lenient=true"]
+        said += ["--exclude=remark,torn"] if how is None else lenient
     said += ["--site-column=site"] * (way == "one file")
     said += ["--set=protection=groups"] * (site["protection"] == "groups")
     said += [f"--set=plugins={in_toml([name])}" for name in site["plugins"]]
@@ -328,7 +329,8 @@ def options(world: World) -> list[str]:
     if job == "select-k" and words["bounds"] is not None:
         said.append(f"--set=select_k.bounds={in_toml([*zip(*words['bounds'], strict=True)])}")
     if job == "evaluate":
-        said += [f"--metric={each}" for each in words["metrics"]] + ["--profile"] * words["profile"]
+        said += [f"--set=evaluate.metrics={each}" for each in words["metrics"]]
+        said += ["--profile"] * words["profile"]
         if words["beside"] is not None:
             words["beside"].save(world.folder / "beside.json")
             said.append(f"--beside={world.folder / 'beside.json'}")

@@ -181,7 +181,7 @@ def test_an_algorithm_with_a_name_takes_two_files(folder: Path) -> None:
 @pytest.mark.long
 def test_an_index_that_chooses_takes_three_files(folder: Path) -> None:
     files = ("north.csv", "south.csv")
-    options = ("--rule", "tightness", "--k-max", "4", "--json")
+    options = ("--set", "select_k.rule=tightness", "--k-max", "4", "--json")
     chosen = json.loads(run(INDEX, folder, "select-k", *files, *options))
     assert (chosen["n_clusters"], chosen["reason"]) == (4, "Tightness says 4.")
     run(INDEX, folder, "fit", *files, "-k", "3", "--out", "out")

@@ -725,7 +725,7 @@ class SelectK:
     )
     averaging: str = parameter(
         "avg_2",
-        "With --rule fuzzy-db: average centres by k-means (avg_2) or by position (avg_1).",
+        "With rule fuzzy-db: average centres by k-means (avg_2) or by position (avg_1).",
         choices=AVERAGINGS,
     )
     m: float | None = parameter(

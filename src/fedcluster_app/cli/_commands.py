@@ -125,8 +125,8 @@ def select_k(
     or .h5ad, or a site.toml; or one study.toml. A site has the name of its file; NAME=FILE sets
     another one. Columns are matched by name. Every k is tried in the same rounds.
 
-    Shows how likely each k is or, by another --rule, every index for every k. With --out, writes
-    the same to selection.json and, with matplotlib, curves.png. To keep the clusters, use
+    Shows how likely each k is or, by another select_k.rule, every index for every k. With --out,
+    writes the same to selection.json and, with matplotlib, curves.png. To keep the clusters, use
     fedcluster fit -k auto.
     """
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
@@ -163,7 +163,7 @@ def select_k(
     )
 
 
-def warm_up(as_json: cli.AsJson = False, quiet: cli.Quiet = False) -> None:
+def warm_up(quiet: cli.Quiet = False) -> None:
     """Compile the numerical kernels, so that the first fit need not wait.
 
     Kernels are compiled once on a machine, for its processor and this version, and stored beside
@@ -171,7 +171,7 @@ def warm_up(as_json: cli.AsJson = False, quiet: cli.Quiet = False) -> None:
     folder; NUMBA_CACHE_DIR sets another one. A fit compiles the kernels that it needs and does not
     find, and says so.
     """
-    with Screen(as_json=as_json, quiet=quiet) as screen:
+    with Screen(as_json=False, quiet=quiet) as screen:
         from time import perf_counter
 
         from fedcluster_app.cli import _warming as warming
@@ -184,7 +184,7 @@ def warm_up(as_json: cli.AsJson = False, quiet: cli.Quiet = False) -> None:
         if compiled
         else "No kernel was missing."
     )
-    screen.result({"compiled": compiled, "seconds": round(seconds, 1)}, [line])
+    screen.result({}, [line])
 
 
 FAILED = 1
@@ -203,16 +203,6 @@ def audit(
     rows: Annotated[
         int, cli.option("N", "Largest number of rows to use.", min=50, show_default=True)
     ] = 500,
-    n_clusters: Annotated[
-        int,
-        cli.option(
-            "K",
-            "Number of clusters of the fits whose inertia is compared.",
-            "-k",
-            min=1,
-            show_default=True,
-        ),
-    ] = 8,
     seed: cli.Seed = 0,
     fail_above: Annotated[
         int | None,
@@ -239,7 +229,7 @@ def audit(
             raise InputError("name a site.toml, or give --simulated")
         data, protections = rows_of(site_file, rows, seed)
         audits = []
-        for each in played(data, protections, n_clusters=n_clusters, seed=seed):
+        for each in played(data, protections, seed=seed):
             audits.append(each)
             screen.doing(f"played against {each.protection}")
         if out is not None:
@@ -393,7 +383,7 @@ def evaluate(
         str | None,
         cli.option("NAME", "Column with reference labels, to compare the clusters with."),
     ] = None,
-    metric: cli.OwnMetrics = None,
+    metrics: Sequence[str] = (),
     own_algorithm: str | None = None,
     engine: str | None = None,
     rows: cli.FileOptions,
@@ -413,7 +403,7 @@ def evaluate(
     with Screen(as_json=show.as_json, quiet=show.quiet) as screen:
         cli.check_least("--min-cluster-size", min_cluster_size)
         show.check_folder(out)
-        algorithm, metric = cli.own(own_algorithm), cli.from_current_folder(metric)
+        algorithm, metrics = cli.own(own_algorithm), cli.from_current_folder(metrics)
         rows = replace(rows, label_column=label_column)
         both = [model_file, *([beside] if beside else [])]
         [model, *other], ask = _asking(
@@ -421,7 +411,7 @@ def evaluate(
         )
         job = Evaluate(
             model,
-            metrics=metric or (),
+            metrics=metrics,
             algorithms=[algorithm] if algorithm else [],
             profile=profile,
             beside=other[0] if other else None,
@@ -556,14 +546,13 @@ def name(
         cli.argument("CLUSTER=NAME...", "Clusters and their names."),
     ],
     as_json: cli.AsJson = False,
-    quiet: cli.Quiet = False,
 ) -> None:
     """Name the clusters of a model, without reading rows.
 
     CLUSTER is the number of a cluster. The model stores the names; other clusters keep the
     names that its report shows.
     """
-    with Screen(as_json=as_json, quiet=quiet) as screen:
+    with Screen(as_json=as_json, quiet=False) as screen:
         from fedcluster.model.file import read, write_names
         from fedcluster.model.run import Run, read_run
 
@@ -602,19 +591,14 @@ RunFolder = Annotated[
 ]
 
 
-def report(
-    folder: RunFolder,
-    *,
-    as_json: cli.AsJson = False,
-    quiet: cli.Quiet = False,
-) -> None:
+def report(folder: RunFolder, *, as_json: cli.AsJson = False) -> None:
     """Write report.html, a page about a run to read in a browser, print or hand on.
 
     The page shows what fit, select-k, evaluate and profile wrote to DIR and needs no network. It
     contains sums, counts and means, but no row and no label of a row. To compare two models, use
     fedcluster evaluate --beside.
     """
-    with Screen(as_json=as_json, quiet=quiet) as screen:
+    with Screen(as_json=as_json, quiet=False) as screen:
         from fedcluster.model.run import read_run, written_by
         from fedcluster_app.report.page import write_report
 

@@ -655,7 +655,7 @@ def evaluate(
             "names as label_column in its site.toml.",
         ),
     ] = False,
-    metric: cli.OwnMetrics = None,
+    metrics: Sequence[str] = (),
     own_algorithm: str | None = None,
     profile: cli.AlsoProfile = False,
     beside: cli.Beside = None,
@@ -678,7 +678,7 @@ def evaluate(
     job = Evaluate(
         files[0],
         labels,
-        metrics=cli.from_current_folder(metric) or [],
+        metrics=cli.from_current_folder(metrics),
         algorithms=algorithms,
         profile=profile,
         beside=files[1] if beside else None,

@@ -31,9 +31,9 @@ KINDS: dict[str, Any] = {kind.__name__: kind for kind in (bool, int, float, str,
 
 OPTIONS = frozenset(
     [
-        *("n_clusters", "algorithm", "fuzzy", "model", "metric", "seed", "trim", "profile"),
-        *("stability", "min_cluster_size", "k_min", "k_max", "rule", "scale", "missing"),
-        *("categories", "columns", "exclude", "lenient", "site_column", "group_column"),
+        *("n_clusters", "algorithm", "fuzzy", "model", "metric", "seed", "profile"),
+        *("stability", "min_cluster_size", "k_min", "k_max", "scale", "missing"),
+        *("categories", "columns", "exclude", "site_column", "group_column"),
         *("id_column", "label_column", "append", "out", "quorum", "permit", "secure"),
     ]
 )
@@ -41,7 +41,7 @@ OPTIONS = frozenset(
 PLAIN = {name: name for name in ("columns", "engine", "out")}
 PLAIN |= {"report": "report", "label_column": "label_column", "fuzzy": "fit.fuzzy"}
 PLAIN |= {"min_cluster_size": "limits.min_cluster_size", "own_algorithm": "fit.algorithm"}
-PLAIN |= {"metric": "evaluate.metrics", "gap_bounds": "select_k.bounds", "_plugins": "plugins"}
+PLAIN |= {"metrics": "evaluate.metrics", "gap_bounds": "select_k.bounds", "_plugins": "plugins"}
 """Keys of parameters of commands that belong to no specification."""
 
 
@@ -126,14 +126,6 @@ def own(algorithm: str | None) -> str | None:
     return from_current_folder(algorithm) if "." in (algorithm or "") else None
 
 
-OwnMetrics = Annotated[
-    list[str] | None,
-    option(
-        "MODULE.NAME",
-        "A metric of your own; may be repeated.",
-        "--metric",
-    ),
-]
 AlsoProfile = Annotated[
     bool,
     typer.Option(
@@ -213,8 +205,8 @@ class ColumnOptions(FileOptions):
         None, "Columns to use; by default all.", metavar="A,B,C"
     )
     exclude: str | Sequence[str] | None = parameter(None, "Columns to leave out.", metavar="A,B,C")
-    lenient: bool = parameter(
-        False, "Leave out columns of which a cell cannot be read, instead of stopping.", "--lenient"
+    lenient: bool = key(
+        False, "Leave out columns of which a cell cannot be read, instead of stopping."
     )
     dates: Mapping[str, str] = key({})
 

@@ -58,7 +58,7 @@ from fedcluster.preprocessing.screening import no_features, screened
 from fedcluster.preprocessing.spec import MOST_CATEGORIES, FitReport
 from fedcluster.privacy import Groups
 from fedcluster.texts import dotted
-from fedcluster_app.cli._options import FileOptions, JoinOptions, ValueOptions
+from fedcluster_app.cli._options import FileOptions, JoinOptions, ValueOptions, named
 from fedcluster_app.cli._screen import HELD, Doing, silent
 from fedcluster_app.tables.matrices import Matrix
 from fedcluster_app.tables.outputs import write_joined
@@ -330,12 +330,13 @@ def _read(
     files: Sequence[str], options: FileOptions, roles: ColumnRoles, doing: Doing
 ) -> dict[str, SiteRows]:
     if are_site_files(files):
-        if options.label_column:
-            raise refused("site-file-labels")
-        said = (options.source, options.missing_values, options.codes, options.rename)
-        own = (table.keys() - {"path"} for table in options.sites.values())
-        if any(said) or any(own) or roles_of(options):
-            raise refused("site-file-options")
+        values = ("source", "missing_values", "codes", "rename")
+        said = [name for name in values if getattr(options, name)]
+        said += [named(f"{role}_column") for role in roles_of(options)]
+        for site, own in options.sites.items():
+            said += [dotted("sites", site, key) for key in own if key != "path"]
+        if said:
+            raise refused("site-file-own", option=said[0])
         return _open_sites(files, roles, options.protection, doing)
     if options.site_column is not None and len(files) > 1:
         raise refused("files-site", n_files=len(files))
@@ -676,7 +677,7 @@ def _check_alike(apart: Mapping[str, str]) -> None:
         names = ",".join(map(quoted, apart))
         raise InputError(
             f"{line}{more}; --categories auto,{names} takes all of it as text; "
-            f"--exclude {names} or --lenient goes on without"
+            f"--exclude {names} or --set lenient=true goes on without"
         )
 
 
@@ -689,7 +690,7 @@ def _check_readable(tables: Mapping[str, SiteRows]) -> None:
         more = f" (as {len(found) - 1} more columns of the sites are odd)" if found[1:] else ""
         raise InputError(
             f"site {site!r}, column {name!r}, {reason}{more}; --exclude {','.join(names)} or "
-            "--lenient goes on without"
+            "--set lenient=true goes on without"
         )
 
 

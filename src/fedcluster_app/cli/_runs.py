@@ -132,15 +132,13 @@ def _within_rows(job: Fit | SelectK, rows: Reading) -> Fit | SelectK:
 
 def _limits_of(job: Job, tables: Mapping[str, SiteRows], smallest: int | None) -> list[Filter]:
     """Return the limits that apply to sites without limits of their own."""
-    have_own = any(table.limits is not None for table in tables.values())
+    is_fit = isinstance(job, Fit | SelectK)
+    is_said = smallest is not None and (is_fit or smallest > 1)
+    if is_said and any(table.limits is not None for table in tables.values()):
+        raise refused("site-file-own", option="--min-cluster-size")
     if isinstance(job, Fit | SelectK):
-        limits = jobs.procedure_of(job).limits(smallest)
-        if have_own and smallest is not None:
-            raise refused("site-file-limits")
-        return limits
-    bounded = [] if smallest in (None, 1) else [MinClusterSize(smallest)]
-    if have_own and bounded:
-        raise refused("site-file-labels")
+        return jobs.procedure_of(job).limits(smallest)
+    bounded = [MinClusterSize(smallest)] if smallest is not None and smallest > 1 else []
     return [*([MinRows(2)] if len(tables) > 1 else []), *bounded]
 
 

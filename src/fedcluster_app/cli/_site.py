@@ -193,13 +193,13 @@ def log(
 
 
 @app.command(epilog="Example: fedcluster site groups site.toml")
-def groups(site_file: SiteToml, as_json: cli.AsJson = False, quiet: cli.Quiet = False) -> None:
+def groups(site_file: SiteToml, as_json: cli.AsJson = False) -> None:
     """Group a table that is larger than memory, once: the site then answers from the means.
 
     Writes SITE.means.parquet beside the site file, whole or not at all, in memory that does not
     grow with the rows. Rows that come later are in no group: the table must stay as it is.
     """
-    with Screen(as_json=as_json, quiet=quiet) as screen:
+    with Screen(as_json=as_json, quiet=False) as screen:
         from fedcluster_app.site.file import SiteFile
         from fedcluster_app.site.means import group_once
 
@@ -236,7 +236,6 @@ def evidence(
     ] = 500,
     seed: cli.Seed = 0,
     as_json: cli.AsJson = False,
-    quiet: cli.Quiet = False,
 ) -> None:
     """Show what stands behind every number that leaves a site, and what has left it.
 
@@ -246,7 +245,7 @@ def evidence(
     statement that a person can sign. Nothing is sent, and nothing at the site changes.
     """
     needs("cryptography", "flower")
-    with Screen(as_json=as_json, quiet=quiet, muted=REFUSALS) as screen:
+    with Screen(as_json=as_json, quiet=False, muted=REFUSALS) as screen:
         from fedcluster.errors import InputError
         from fedcluster_app.audit import evidence as found
         from fedcluster_app.audit.audit import audit, rows_of

@@ -66,8 +66,10 @@ OWN_KINDS: Mapping[str, Any] = {
 """Types of keys that differ from those of the parameters of jobs."""
 
 
-LISTS = {"columns", "exclude", "missing_values", "plugins", "log", "categories"}
+LISTS = {"columns", "exclude", "missing_values", "plugins", "log", "categories", "metrics"}
 """Keys of which ``--set`` may say more several times."""
+ONE = ("categories", "metrics")
+"""Keys of tables whose list may be one name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,10 +271,9 @@ def _table(place: str, content: Any, kind: type[Any]) -> Table:
     """Return the given keys of a table with values of the declared types."""
     if not isinstance(content, Mapping):
         raise InputError(f"{place}it must be a table of keys, not {content!r}")
-    categories = content.get("categories")
-    own = {**content, "categories": [categories]} if isinstance(categories, str) else content
+    one = {key: [content[key]] for key in ONE if isinstance(content.get(key), str)}
     try:
-        found = asdict(record(own, kind))
+        found = asdict(record({**content, **one}, kind))
     except InputError as error:
         raise InputError(f"{place}{error}") from error
     return {key: found[key] for key in content}

@@ -317,7 +317,7 @@ def test_the_command_plays_against_a_site_file_and_touches_nothing(
     source = 'name = "north"\n[source]\npath = "rows.csv"\n'
     toml.write_text(source)
     before = sorted(tmp_path.iterdir())
-    status, said = invoke("audit", toml, "-k", 3, "--fail-above", 0, "--json")
+    status, said = invoke("audit", toml, "--fail-above", 0, "--json")
     assert status == 0, said
     audits = json.loads(said)["audits"]
     assert [a["protection"] for a in audits] == ["as it is", *(p.name for p in others)]
@@ -325,7 +325,7 @@ def test_the_command_plays_against_a_site_file_and_touches_nothing(
     monkeypatch.setattr(auditing, "PROTECTIONS", ())
     assert sorted(tmp_path.iterdir()) == before
     toml.write_text('protection = "limits"\n' + source + "[limits]\nmin_cluster_size = 5\n")
-    status, said = invoke("audit", toml, "-k", 3, "--fail-above", 0, "--out", out)
+    status, said = invoke("audit", toml, "--fail-above", 0, "--out", out)
     assert status == 1
     assert "Rows that each attack reads, of 96" in said
     assert json.loads((out / "audit.json").read_text())["audits"][0]["worst"] > 50

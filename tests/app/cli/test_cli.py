@@ -703,7 +703,6 @@ def test_help_lists_commands_in_the_order_of_use_and_advanced_ones_apart(group):
     [
         ("fit --algorithm f", {"fkm", "fedavg", "fcm", "ffcm"}),
         ("fit --metric ", {"euclidean", "cosine"}),
-        ("select-k --rule sq", {"squared-silhouette"}),
         ("federation run trial fit --scale r", {"robust"}),
         ("war", {"warm-up"}),
     ],

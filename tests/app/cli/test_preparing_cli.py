@@ -296,9 +296,9 @@ def test_what_does_not_fit_together_is_left_out_or_refused_where_it_is_named(
     if "height" in left_out and left_out["height"].startswith("at west"):
         failed = fails("fit", *files, "-k", 2, "--out", "out")
         assert failed.startswith(line)
-        assert failed.rstrip().endswith("; --exclude height or --lenient goes on without")
+        assert failed.rstrip().endswith("; --exclude height or --set lenient=true goes on without")
         assert not Path("out").exists()
-    ran = run("fit", *files, "-k", 2, "--out", "out", "--json", "--lenient")
+    ran = run("fit", *files, "-k", 2, "--out", "out", "--json", "--set", "lenient=true")
     told = json.loads(ran.stdout)["preprocessing"]["left_out"]
     assert told == left_out | {"note": "only south has it"}
 

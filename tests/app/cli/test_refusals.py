@@ -332,12 +332,13 @@ REACHED: dict[str, list[Ask | str]] = {
         evaluated(wired, labels=True),
         evaluated(here, classes=["sick", "well"]),
     ],
-    "site-file-limits": ["fit site.toml -k 3 --min-cluster-size 5"],
-    "site-file-labels": [
+    "site-file-own": [
+        "fit site.toml -k 3 --min-cluster-size 5",
+        "fit site.toml -k 3 --set weight_column=x1",
+        "fit site.toml -k 3 --set sites.s0.decimal=,",
         "evaluate model.json site.toml --label-column where",
         "evaluate model.json site.toml --min-cluster-size 5",
     ],
-    "site-file-options": ["fit site.toml -k 3 --set weight_column=x1"],
     "site-file-joined": ["fit site.toml -k 3 --append"],
     "beside-dates": ["evaluate age.json ALL --beside mon.json"],
     "files-site": ["fit SITES -k 3 --site-column where"],

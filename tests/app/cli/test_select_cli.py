@@ -95,15 +95,15 @@ def test_without_k_max_there_are_at_most_as_many_clusters_as_rows(files):
 @pytest.mark.parametrize(
     ("options", "k"),
     [
-        (["--rule", "gap", "--set", "select_k.bounds=[[-5,25],[-5,25]]"], 3),
-        (["--rule", "fuzzy-db"], 3),
+        (["--set", "select_k.rule=gap", "--set", "select_k.bounds=[[-5,25],[-5,25]]"], 3),
+        (["--set", "select_k.rule=fuzzy-db"], 3),
         (
-            ["--rule", "fuzzy-db", "--set", "select_k.averaging=avg_1"],
+            ["--set", "select_k.rule=fuzzy-db", "--set", "select_k.averaging=avg_1"],
             2,
         ),  # each site lacks a cluster
-        (["--rule", "inertia"], 2),
-        (["--rule", "davies-bouldin", "--set", "select_k.pick=elbow"], 3),
-        (["--set", "select_k.m=1.5", "--rule", "xie-beni"], 3),
+        (["--set", "select_k.rule=inertia"], 2),
+        (["--set", "select_k.rule=davies-bouldin", "--set", "select_k.pick=elbow"], 3),
+        (["--set", "select_k.m=1.5", "--set", "select_k.rule=xie-beni"], 3),
         (["--set", "select_k.sums_only=true", "--min-cluster-size", 2], 3),
         (["--columns", "x,y"], 3),
     ],
@@ -112,14 +112,14 @@ def test_without_k_max_there_are_at_most_as_many_clusters_as_rows(files):
 def test_every_option_is_heard(files, options, k):
     printed = json.loads(run("select-k", *files, "--k-max", 5, *options, "--json", *RAW).stdout)
     assert printed["n_clusters"] == k
-    if "--rule" in options:
-        assert printed["rule"].startswith(options[options.index("--rule") + 1])
+    for rule in [each.partition("=")[2] for each in options if "select_k.rule" in str(each)]:
+        assert printed["rule"].startswith(rule)
 
 
 @pytest.mark.parametrize("rule", RULES)
 def test_the_table_fits_on_a_screen_of_80_signs(files, rule):
     """Neither a verdict nor a star is cut off."""
-    shown = run("select-k", *files, "--rule", rule).stdout
+    shown = run("select-k", *files, "--set", f"select_k.rule={rule}").stdout
     assert "…" not in shown
     assert max(map(len, shown[: shown.index(" clusters.")].splitlines())) <= 80
 
@@ -166,7 +166,7 @@ def test_fit_chooses_from_a_range(files):
         ),
         (
             ["--set", "select_k.pick=elbow"],
-            "select_k.pick = elbow is for a single index; name it by --rule",
+            "select_k.pick = elbow is for a single index; name it by select_k.rule",
         ),
         (
             ["--set", "select_k.m=1"],
@@ -178,7 +178,7 @@ def test_fit_chooses_from_a_range(files):
         ),
         (["--set", "select_k.bounds=[[1,0]]"], "select_k.bounds must be pairs LOW, HIGH, as in [["),
         (["--set", "select_k.bounds=[1]"], "--set select_k.bounds=[1]: [select_k], bounds[0] "),
-        (["--rule", "best"], "Invalid value for '--rule': 'best' is not one of 'likelihood'"),
+        (["--set", "select_k.rule=best"], "[select_k], rule must be one of likelihood, vote, "),
         (["--columns", "z"], "site 'north' has no column 'z'"),
         (["--min-cluster-size", 99], "no site sent anything"),
         (["--seed", -1], "--seed must be from 0 to 4294967295, not -1"),

@@ -140,6 +140,7 @@ def test_what_is_wrong_in_a_study_file_is_one_line(old, new, line):
         ),
         ("--codes sex:f=F", "--codes is a key of the study file: --set codes.COLUMN.TEXT=NAME"),
         ("--max-iter 3", "--max-iter is a key of the study file: --set fit.max_iter=VALUE"),
+        ("--lenient", "--lenient is a key of the study file: --set lenient=true"),
         ("-m 3", "-m is a key of the study file: --set fit.m=VALUE"),
     ],
 )

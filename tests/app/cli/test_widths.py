@@ -171,7 +171,7 @@ def test_long_tables_are_cut_to_twelve_rows_and_say_where_the_others_are(tmp_pat
         pd.DataFrame(rows, columns=names).to_csv(f"hospital-{i:02}.csv", index=False)
     files = [f"hospital-{i:02}.csv" for i in range(20)]
     fitted = run("fit", *files, "-k", 15, "--profile").stdout
-    ks = ["--k-min", 2, "--k-max", 15, "--rule", "vote"]
+    ks = ["--k-min", 2, "--k-max", 15, "--set", "select_k.rule=vote"]
     chosen = run("select-k", *files, *ks, "--out", "chosen").stdout
     run("evaluate", "result", *files)
     run("check", *files)

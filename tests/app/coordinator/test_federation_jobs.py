@@ -203,15 +203,19 @@ def test_a_site_that_was_missing_sent_nothing_in_that_exchange(trial: Path, tmp_
     "options",
     [
         [],
-        ["--rule", "fuzzy-db"],
+        ["--set", "select_k.rule=fuzzy-db"],
         pytest.param(
-            ["--rule", "fuzzy-db", "--set", "select_k.averaging=avg_1"], marks=pytest.mark.long
+            ["--set", "select_k.rule=fuzzy-db", "--set", "select_k.averaging=avg_1"],
+            marks=pytest.mark.long,
         ),
         pytest.param(
-            ["--rule", "davies-bouldin", "--set", "select_k.pick=elbow"], marks=pytest.mark.long
+            ["--set", "select_k.rule=davies-bouldin", "--set", "select_k.pick=elbow"],
+            marks=pytest.mark.long,
         ),
-        pytest.param(["--rule", "xie-beni", "--set", "select_k.m=1.5"], marks=pytest.mark.long),
-        ["--rule", "gap", "--set", "select_k.bounds=[[0,90],[10,40]]", "--scale", "none"],
+        pytest.param(
+            ["--set", "select_k.rule=xie-beni", "--set", "select_k.m=1.5"], marks=pytest.mark.long
+        ),
+        ["--set=select_k.rule=gap", "--set=select_k.bounds=[[0,90],[10,40]]", "--scale", "none"],
         ["--set", "select_k.sums_only=true", "--seed", 3],
         ["--columns", "x", "--k-min", 2],
     ],
@@ -257,7 +261,7 @@ def test_without_k_max_there_are_at_most_as_many_clusters_as_rows(
     [
         (
             ["--set", "select_k.pick=elbow"],
-            "select_k.pick = elbow is for a single index; name it by --rule",
+            "select_k.pick = elbow is for a single index; name it by select_k.rule",
         ),
         (["--k-min", 5, "--k-max", 3], "--k-min 5 is above --k-max 3; the first k comes first"),
         (["--k-max", 0], "--k-max must be at least 1, not 0"),
@@ -336,7 +340,7 @@ def test_labels_are_compared_as_on_one_machine(trial, over, model, tmp_path) -> 
 
 def test_two_models_are_crossed_as_on_one_machine(trial, over, model, tmp_path) -> None:
     """A pair of few rows is held back, and a row without a cluster counted."""
-    options = ["-k", 4, "--columns", "x", "--trim", 0.2]
+    options = ["-k", 4, "--columns", "x", "--set", "fit.trim=0.2"]
     status, said = invoke("fit", *site_tomls(trial), *options, "--out", tmp_path / "other")
     assert status == 0, said
     for path in site_tomls(trial):

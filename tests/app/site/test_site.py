@@ -459,7 +459,7 @@ def test_select_k_takes_site_files() -> None:
 def test_evaluate_over_site_files_says_what_does_not_go_together() -> None:
     run("fit", *write_sites(), "-k", 3, "--out", "out")
     evaluate = ("evaluate", "out/model.json", "north.toml", "south.toml")
-    assert "a site file says itself" in fails(*evaluate, "--label-column", "what")
+    assert "each site file says itself" in fails(*evaluate, "--label-column", "what")
     FRAME.to_csv("a.csv", index=False)
     toml('path = "a.csv"', 'columns = ["age", "bmi"]', 'label_column = "what"')
     assert "site 'south' names no label_column" in fails(*evaluate)
@@ -510,7 +510,7 @@ def test_fit_over_site_files_says_what_does_not_go_together() -> None:
     assert "what each site file says" in fails(
         "fit", *files, "-k", 2, "--out", "out", "--min-cluster-size", 3
     )
-    assert "what a site file says" in fails(
+    assert "what each site file says" in fails(
         "fit", *files, "-k", 2, "--out", "out", "--set", "weight_column=bmi"
     )
     assert "site 'north' has no column 'dose'" in fails(

@@ -120,7 +120,7 @@ def test_a_column_of_amounts_stops_with_its_first_odd_cell(cells, line) -> None:
     said = fails("fit", "a.csv", "-k", 2, "--set", "source.decimal=.")
     assert said.startswith("site 'a', column 'x', row ")
     assert line in said
-    assert said.endswith("; --exclude x or --lenient goes on without")
+    assert said.endswith("; --exclude x or --set lenient=true goes on without")
 
 
 @pytest.mark.parametrize(
@@ -521,7 +521,7 @@ def test_codes_of_texts_are_asked_about_and_the_option_works(texts, pairs) -> No
     [line] = [*lines(ran, "warning"), *lines(ran, "error")]  # numbers for texts stop the command
     # the rows do not show it, and the order of the texts would be a guess
     assert "if they mean the same, say which is which by codes.sex of a study file" in line
-    assert "--set" not in line
+    assert "--set codes" not in line
     option = ["--set", f"codes.sex={pairs}"]
     again = run("fit", *files, "-k", 2, "--out", "b", *option)
     assert (again.exit_code, again.stderr) == (0, "")

@@ -335,12 +335,12 @@ def test_where_it_is_denied_one_line_says_what_to_do(command, scale, files):
 
 def test_site_files_say_it_themselves(files: list[str]) -> None:
     said = fails("fit", "north.toml", "-k", 2, "--out", "out", "--set", "source.decimal=,")
-    assert said.endswith("source are what a site file says itself: leave them out")
+    assert said == "source is what each site file says itself: leave it out"
     run("fit", "north.toml", "-k", 2, "--out", "out")
     said = fails(
         "predict", "out/model.json", "north.toml", "--out", "new", "--set", "source.decimal=,"
     )
-    assert said.endswith("source are what a site file says itself: leave them out")
+    assert said == "source is what each site file says itself: leave it out"
 
 
 def test_check_shows_them(files: list[str]) -> None:

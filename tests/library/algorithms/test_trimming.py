@@ -221,7 +221,7 @@ def test_the_command_trims(tmp_path: Path) -> None:
     for name, part in (("north", rows[:200]), ("south", rows[200:])):
         np.savetxt(tmp_path / f"{name}.csv", part, delimiter=",", header="x,y", comments="")
     files = [str(tmp_path / f"{name}.csv") for name in ("north", "south")]
-    given = ["fit", *files, "-k", "5", "--trim", "0.05", "--scale", "none", "--seed", "3"]
+    given = ["fit", *files, "-k", "5", "--set", "fit.trim=0.05", "--scale", "none", "--seed", "3"]
     done = CliRunner().invoke(app, [*given, "--out", str(tmp_path / "out")])
     assert done.exit_code == 0
     labels = [
@@ -231,7 +231,7 @@ def test_the_command_trims(tmp_path: Path) -> None:
     assert (np.concatenate(labels) == -1).sum() == 20
     refused = CliRunner().invoke(app, [*given, "--fuzzy", "--out", str(tmp_path / "no")])
     assert refused.exit_code != 0
-    assert "--fuzzy is for fuzzy clusters, not for trimmed k-means (--trim)" in refused.stderr
+    assert "--fuzzy is for fuzzy clusters, not for trimmed k-means (fit.trim)" in refused.stderr
 
 
 @pytest.mark.parametrize(

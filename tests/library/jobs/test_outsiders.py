@@ -148,7 +148,7 @@ def test_dotted_names_on_the_command_line(tmp_path: Path, monkeypatch: pytest.Mo
             np.loadtxt(Path(at, label), delimiter=",", skiprows=1) for at in ("fit/labels", "new")
         ]
         np.testing.assert_array_equal(columns[0][:, 1], columns[1][:, 1])
-    metric = ("--metric", "test_outsiders.Positive")
+    metric = ("--set", "evaluate.metrics=test_outsiders.Positive")
     run("evaluate", "fit", *files, *named, *metric, "--out", "scores")
     told = json.loads(Path("scores/scores.json").read_text())
     assert told["scores"]["Positive()"] == (ROWS[:, 0] > 0).sum()
@@ -178,7 +178,7 @@ def test_parameters_of_ones_own_on_the_command_line(tmp_path, monkeypatch):
     assert made["assigned_by"]["parameters"]["tol"] == 0.125
     assert made["algorithm"]["name"] == mine[1]
     for name in ("outsiders.IsotropicEM", mine[1]):
-        metric = ("--metric", "test_outsiders.Beyond(limit=5, of='all, (but) some')")
+        metric = ("--set", "evaluate.metrics=test_outsiders.Beyond(limit=5, of='all, (but) some')")
         named = ("--set", f"fit.algorithm={name}")
         run("predict", "fit", "a.npy", *named, "--out", "new", "--overwrite")
         run("evaluate", "fit", "a.npy", *named, *metric, "--out", "s", "--overwrite")

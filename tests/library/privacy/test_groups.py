@@ -244,7 +244,7 @@ def test_a_wrong_column_of_persons_is_one_line(files: list[str]) -> None:
     assert fails(*fit, "nobody") == "site 'north' has no column 'nobody'; it has a, b, who"
     assert fails(*fit, "a", "--columns", "a,b").startswith("--group-column 'a' is among --columns")
     said = fails("fit", "north.toml", "-k", 2, "--out", "out", "--group-column", "who")
-    assert said.endswith("source are what a site file says itself: leave them out")
+    assert said == "--group-column is what each site file says itself: leave it out"
     Path("north.csv").write_text("a,b,who\n1,2,x\n3,4,\n")
     assert "column 'who', row 2 (line 3 of north.csv): it is not said whose row" in fails(
         *fit, "who"
