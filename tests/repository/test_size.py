@@ -28,19 +28,19 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 27_648,
-    "lines of the application": 21_382,
+    "lines of the library": 27_669,
+    "lines of the application": 21_420,
     "modules": 232,
-    "functions": 4_512,
+    "functions": 4_518,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 43,
     "options": 222,
     "options of fit": 23,
     "refused combinations": 49,
-    "words of the pages": 35_991,
+    "words of the pages": 35_996,
     "pages": 28,
-    "lines of tests": 65_221,
+    "lines of tests": 65_241,
     "lines of tests of refusals and pairs": 2_690,
 }
 

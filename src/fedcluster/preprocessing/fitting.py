@@ -124,13 +124,14 @@ def _adjusted(
 ) -> Plan[tuple[Preprocessor, list[str], list[str]]]:
     """Plan the model by which sites find their offsets; also return what it says, and doubts.
 
-    Sites describe their numbers by means, in one round. If columns are scaled by what is found in
-    the rows, another one (or those of quantiles) scales them again, without the offsets.
+    Sites describe their numbers by means, in one round. Columns that are scaled by what is found in
+    the rows are scaled anew without the offsets that the server finds by these means, for which
+    quantiles take further rounds.
     """
     if seen.moments is None:
         raise InputError("adjust='site' is for columns of numbers, and there is none")
     spread = np.sqrt(np.where(_is_constant(seen.moments), 1.0, seen.moments.variance))
-    pairs = zip(seen.moments.mean.tolist(), spread.tolist(), strict=True)
+    pairs = list(zip(seen.moments.mean.tolist(), spread.tolist(), strict=True))
     numbers = replace(scaled, columns=scaled.numeric)
     about = _changed(numbers, [{"shift": mean, "scale": scale} for mean, scale in pairs])
     step = SiteSummaries(site_model.SITE_EFFORT.means, smallest, 2 * smallest)
@@ -144,14 +145,27 @@ def _adjusted(
     effects = model.effects(seen.moments.mean, spread * deviations)
     adjusted = replace(scaled, effects=effects)
     if prepare.scale in ("standard", "robust"):
-        plan = _scales(prepare.scale, ColumnMoments.unknown())
-        again, _ = yield from with_preprocessing(plan, replace(numbers, effects=effects))
+        offsets = dict(
+            zip(names, site_model.found_offsets(points, model) * deviations, strict=True)
+        )
+        without = {name: _without(squares.by_site[name], offsets[name]) for name in names}
+        plan = _scales(
+            prepare.scale, ColumnMoments.of(np.zeros(len(spread)), Answers(without)).precise()
+        )
+        again, _ = yield from with_preprocessing(plan, replace(about, effects=effects))
         scales = [
-            {"shift": c.shift + c.scale * shift, "scale": c.scale * scale}
-            for c, (shift, scale) in zip(adjusted.numeric, again, strict=True)
+            {"shift": mean + of * shift, "scale": of * scale}
+            for (mean, of), (shift, scale) in zip(pairs, again, strict=True)
         ]
         adjusted = _changed(adjusted, scales)
     return adjusted, model.in_words(points, numbers.names, seed), model.doubts(names, effects)
+
+
+def _without(squares: Summary, offset: Floats) -> Summary:
+    """Return the sums and sums of squares of a site's rows without its offset (d,)."""
+    n, (sums, of_squares) = squares.weights, squares.sums.T
+    moved = [sums - n * offset, of_squares - 2 * offset * sums + n * offset**2]
+    return replace(squares, sums=np.stack(moved, axis=1))
 
 
 def _then(prepare: PreprocessingSpec, scaled: Preprocessor, seed: int) -> Plan[Any]:

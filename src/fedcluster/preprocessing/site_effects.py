@@ -19,7 +19,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from fedcluster.core import Floats
+from fedcluster.core import Floats, lexicographic
 from fedcluster.core.ranges import LARGEST
 
 Table = tuple[tuple[float, ...], ...]
@@ -33,6 +33,8 @@ class Registration:
     """Steps of EM from each start: enough for the draws of `site_model.Effort.means`."""
     prior_rows: float = 1.0
     """Number of rows that the prior of a site's shares counts as."""
+    rows: int = 4096
+    """Rows of a site with which starts are compared: enough for shares of a hundredth."""
 
 
 def whitening(noise: Floats) -> Floats:
@@ -52,8 +54,8 @@ def registered(
     X: Floats,
     weights: Floats,
     centers: Floats,
+    starts: Floats,
     spread: Floats | None = None,
-    current: Floats | None = None,
     how: Registration = Registration(),
 ) -> tuple[Floats, Floats]:
     """Return the offset (d,) of one site and its shares (k,), the most likely of several starts.
@@ -66,49 +68,55 @@ def registered(
         How many rows each stands for.
     centers : ndarray of shape (k, d)
         The centres of the subtypes.
+    starts : ndarray of shape (m, d)
+        The offsets to start from; see `starts_of`.
     spread : ndarray of shape (d,), optional
         The variance of offsets between sites; without it, any offset is as likely as any other.
-    current : ndarray of shape (d,), optional
-        A further start.
+    how : Registration, optional
+        The number of steps, and the prior.
 
     Examples
     --------
     >>> centers = np.array([[0.0], [10.0]])
     >>> rows = np.array([[2.5], [3.5], [12.0], [13.0], [14.0]])
-    >>> offset, shares = registered(rows, np.ones(5), centers)
+    >>> offset, shares = registered(rows, np.ones(5), centers, starts_of(rows.mean(0), centers))
     >>> float(offset[0]), shares.round(2)
     (3.0, array([0.42, 0.58]))
     """
     k, n = len(centers), weights.sum()
-    mean = weights @ X / n
-    b = _starts(mean, centers)
-    if current is not None:
-        b = np.vstack([current, b])
+    b, mean = starts, weights @ X / n
     shrink = 1.0 if spread is None else n * spread / (n * spread + 1.0)
     shares = np.full((len(b), k), 1 / k)
-    along, lengths = X @ centers.T, (X**2).sum(1) / 2
+    near = weights * (centers @ X.T - (centers**2).sum(1)[:, None] / 2)
     for step in range(how.steps + 1):
-        # -|x - b - c|^2 / 2 for each start, row and centre
-        logs = along - (b @ centers.T)[:, None] - (centers**2).sum(1) / 2
-        logs += (b @ X.T - (b**2).sum(1)[:, None] / 2 - lengths)[..., None]
-        logs = (logs + np.log(shares)[:, None]) * weights[:, None]
-        top = logs.max(2)
-        likely = np.exp(logs - top[..., None])
-        total = likely.sum(2)
+        # log of share and density of each centre, start and row, without what centres share
+        logs = np.log(shares) - b @ centers.T
+        likely = near[:, None] + logs.T[..., None] * weights
+        top = likely.max(0)
+        likely -= top
+        np.exp(likely, out=likely)
+        total = likely.sum(0)
         if step == how.steps:
             break
-        r = (likely * (weights / total)[..., None]).sum(1)
+        r = np.einsum("jbi,bi->bj", likely, weights / total)
         shares = (r + how.prior_rows / k) / (n + how.prior_rows)
         b = shrink * (mean - r / n @ centers)
     found = (np.log(total) + top).sum(1) + how.prior_rows / k * np.log(shares).sum(1)
+    found += n * (b @ mean - (b**2).sum(1) / 2)
     if spread is not None:
         found -= (b**2 / (2 * spread + 1e-12)).sum(1)
     best = int(found.argmax())
     return b[best], shares[best]
 
 
-def _starts(mean: Floats, centers: Floats) -> Floats:
-    """Return offsets that put the mean of a site on a centre, or between two or all of them."""
+def starts_of(mean: Floats, centers: Floats) -> Floats:
+    """Return offsets (m, d) that put a mean on a centre, or between two or all of them.
+
+    Examples
+    --------
+    >>> starts_of(np.array([7.0]), np.array([[0.0], [10.0]])).ravel()
+    array([ 0.,  2.,  7., -3.,  2.])
+    """
     one, other = np.triu_indices(len(centers), 1)
     middles = (centers[one] + centers[other]) / 2
     starts: Floats = mean - np.vstack([mean, centers.mean(0), centers, middles])
@@ -141,6 +149,8 @@ class SiteEffects:
     clear = 12.0
     """Squared distance of the nearest two centres, in variances of offsets, from which on an offset
     is not taken for a subtype."""
+    most = 12
+    """Largest number of centres: a site compares starts for each pair of them."""
     fewest = 20
     """Number of rows of a site below which its offset may be wrong: with fewer, one new site in
     four had another solution almost as likely, with 20 rows none of 40."""
@@ -158,7 +168,13 @@ class SiteEffects:
         """Return the offset (d,) of a site with rows (n, d), in the units of the columns."""
         noise = np.array(self.noise)
         white, spread = whitening(noise), np.array(self.spread) / np.diag(noise)
-        found, _ = registered(X @ white, weights, np.array(self.centers) @ white, spread)
+        X, centers = X @ white, np.array(self.centers) @ white
+        starts, how = starts_of(weights @ X / weights.sum(), centers), Registration()
+        if (every := -(-len(X) // how.rows)) > 1:
+            few = lexicographic([*X.T])[::every]
+            best, _ = registered(X[few], weights[few], centers, starts, spread, how)
+            starts = best[None]
+        found, _ = registered(X, weights, centers, starts, spread, how)
         offset: Floats = found @ np.linalg.inv(white)
         return offset
 
@@ -173,8 +189,8 @@ class SiteEffects:
         C, noise, spread = map(np.array, (self.centers, self.noise, self.spread))
         if C.ndim != 2 or C.shape[1] != width or noise.shape != (width, width):
             raise ValueError("offsets of sites must be of as many columns as there are numbers")
-        if len(C) > 1000 or spread.shape != (width,) or not (spread >= 0).all():
-            raise ValueError("offsets of sites need at most 1,000 centres, and variances")
+        if not 0 < len(C) <= self.most or spread.shape != (width,) or not (spread >= 0).all():
+            raise ValueError(f"offsets of sites need 1 to {self.most} centres, and variances")
         if not all((np.abs(each) <= LARGEST).all() for each in (C, noise, spread)):
             raise ValueError("centres and variances of offsets must be finite")
         try:

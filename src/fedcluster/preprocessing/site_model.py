@@ -25,7 +25,13 @@ from numpy.typing import NDArray
 from fedcluster.core import Floats, Summary
 from fedcluster.errors import listed
 from fedcluster.kernels import kmeans
-from fedcluster.preprocessing.site_effects import Registration, SiteEffects, registered, whitening
+from fedcluster.preprocessing.site_effects import (
+    Registration,
+    SiteEffects,
+    registered,
+    starts_of,
+    whitening,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ class Effort:
     """Steps of EM of the kept starts."""
     tol: float = 1e-6
     """Gain in log likelihood for each row below which EM ends."""
-    most: int = 12
+    most: int = SiteEffects.most
     """Largest number of subtypes."""
     means: int = 64
     """Means by which a site describes its rows; with 64, 44 of 45 draws had clusters as good as
@@ -309,14 +315,19 @@ def _grown(points: Points, centers: Floats, k: int, noise: Floats, rng: Generato
     return centers
 
 
+def found_offsets(points: Points, model: SiteModel) -> Floats:
+    """Return the offsets (S, d) that sites find from the model, were their means their rows."""
+    return _registered(points, model, model.spread).offsets
+
+
 def _registered(points: Points, model: SiteModel, spread: Floats | None) -> SiteModel:
     """Return the model in which each site has looked for its offset."""
     white = whitening(model.noise)
     centers, current = model.centers @ white, model.offsets @ white
     spread = None if spread is None else spread / np.diag(model.noise)
     found = [
-        registered(X @ white, w, centers, spread, current[i])
-        for i, (X, w) in enumerate(points.of_sites())
+        registered(X @ white, w, centers, np.vstack([at, starts_of(mean, centers)]), spread)
+        for (X, w), at, mean in zip(points.of_sites(), current, points.means @ white, strict=True)
     ]
     offsets, shares = map(np.array, zip(*found, strict=True))
     return replace(model, offsets=offsets @ np.linalg.inv(white), shares=shares)

@@ -17,6 +17,7 @@ from fedcluster.metrics.silhouettes import SimplifiedSilhouette
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing.columns import Category
 from fedcluster.preprocessing.moments import Covariance, Principal, histogram_task
+from fedcluster.preprocessing.site_effects import SiteEffects
 from fedcluster_app.audit._site import Coordinator, Public
 
 Below = Callable[[Floats], Floats | None]
@@ -434,6 +435,40 @@ def nested_intervals(coordinator: Coordinator) -> Floats:
         middles, _ = between(below, public.low[j], public.high[j], public.step[j])
         claims.append(_values(public, j, middles))
     return np.concatenate(claims)
+
+
+def counts_from_offsets(coordinator: Coordinator) -> Floats:
+    """Let the site find its offset from two far centres, which tells how many rows are near one."""
+    public = coordinator.public
+    return np.concatenate([public.claims(0), *(_offsets(coordinator, j) for j in public.widest)])
+
+
+def _offsets(coordinator: Coordinator, j: int) -> Floats:
+    """Return the values of a column; the offset is so small that it moves no row."""
+    public, hidden = coordinator.public, 1e-9
+    how, far = Preprocessor((public.column(j),)), 10 * float(public.width[j])
+    noise = float(public.step[j]) ** 2 / 100
+    if (total := total_of(coordinator, how)) is None:
+        return public.claims(0)
+    n = float(total[-1])
+
+    def below(at: Floats) -> Floats | None:
+        found = [
+            SiteEffects(((t - far,), (t + far,)), ((noise,),), (hidden * noise,))
+            for t in at.tolist()
+        ]
+        tasks = [Task(Means(), State(), preprocessor=replace(how, effects=each)) for each in found]
+        answers = coordinator.ask(tasks)
+        if any(answer is None for answer in answers):
+            return None
+        sums = np.array([answer.sums[0, 0] for answer in answers if answer is not None])
+        # the offset is this share of what lies between the mean and the centres of the rows
+        apart = (total[0] - sums) / n / (n * hidden / (n * hidden + 1))
+        above = (total[0] / n - apart - (at - far)) / (2 * far)
+        return np.asarray(np.round(n * (1 - above), 2)[:, None])
+
+    middles, _ = between(below, public.low[j], public.high[j], public.step[j])
+    return _values(public, j, middles)
 
 
 def kinks_of_indices(coordinator: Coordinator) -> Floats:

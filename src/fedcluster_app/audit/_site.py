@@ -403,7 +403,9 @@ class AttackedSite:
             choose=choose,
             steps=STEPS,
             preprocessors=partial(row_transform, steps=STEPS),
-            policy=AllowAll() if self.protection.policy is None else Policy(self.protection.policy),
+            policy=AllowAll()
+            if self.protection.policy is None
+            else Policy(self.protection.policy, disclosure=client.disclosure),
             secure=secure,
         )
         return Coordinator(responder, public)

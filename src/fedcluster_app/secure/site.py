@@ -185,6 +185,10 @@ class SecureSite:
         for step in (*planned, *(task.step for task in tasks)):
             if not (isinstance(step, type) or step.server_additive):
                 raise WireError(str(refused("sums-more", what=type(step).__name__)))
+        if any(task.preprocessor is not None and task.preprocessor.by_site for task in tasks):
+            # an offset that a single row of this site decides could move all its rows to a cluster
+            # of their own
+            raise WireError(str(refused("adjust-site", what="secure sums")))
         return request
 
     def noise_shares(self, header: Mapping[str, Any], request: Fields | None) -> int:

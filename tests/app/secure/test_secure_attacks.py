@@ -18,6 +18,7 @@ from fedcluster.engines.client import Client
 from fedcluster.engines.wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.preprocessing import NumericColumn, Preprocessor
+from fedcluster.preprocessing.site_effects import SiteEffects
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster_app.coordinator.folder import create
 from fedcluster_app.secure._masks import (
@@ -150,6 +151,9 @@ def test_a_site_without_secure_sums_gives_no_keys():
 def test_answers_that_do_not_add_up_are_not_masked_but_refused():
     with refused(r"FKM needs more than sums over all sites"):
         Liar().begin().masked("north", tasks=[Task(FKM(2), State())])
+    how = Preprocessor((NumericColumn("x0"),), effects=SiteEffects(((0.0,),), ((1.0,),), (1.0,)))
+    with refused(r"adjust='site' does not go with secure sums"):
+        Liar().begin().masked("north", tasks=[Task(Lloyd(), STATE, preprocessor=how)])
 
 
 # Who takes part

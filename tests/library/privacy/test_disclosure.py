@@ -19,6 +19,8 @@ from fedcluster.engines.batched import BatchedAnswers, Stacked
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError, PolicyError, SiteError
 from fedcluster.metrics import Inertia
+from fedcluster.preprocessing import NumericColumn, Preprocessor
+from fedcluster.preprocessing.site_effects import SiteEffects
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.privacy.budget import Budget
 from fedcluster.privacy.disclosure import Disclosure
@@ -213,6 +215,16 @@ def test_a_policy_refuses_by_the_rules_that_the_client_holds(rules, task, reason
         Policy(disclosure=rules).check({"run": "r", "exchange": 0}, [task], ("x0", "x1"), 2)
     with pytest.raises(InputError):
         Client("s", Data(np.zeros((50, 2))), rules, rules.groups).answer(task)
+
+
+def test_offsets_of_a_site_are_of_groups_where_limits_hide_few_rows() -> None:
+    """An offset between centres of the coordinator's counts rows, also a single one."""
+    effects = SiteEffects(((0.0,), (1e6,)), ((1.0,),), (1.0,))
+    task = replace(ASKED, preprocessor=Preprocessor((NumericColumn("x0"),), effects=effects))
+    for rules in (Disclosure((MinRows(2),)), Disclosure(LIMITS, Groups(p=5))):
+        Policy(disclosure=rules).check({"run": "r", "exchange": 0}, [task], ("x0",), 1)
+    with pytest.raises(PolicyError, match="adjust='site' does not go with limits without groups"):
+        Policy(disclosure=Disclosure(LIMITS)).check({"run": "r", "exchange": 0}, [task], ("x0",), 1)
 
 
 def test_no_coordinator_lifts_limits_by_next_to_no_noise() -> None:

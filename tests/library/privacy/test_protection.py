@@ -27,6 +27,7 @@ from fedcluster.metrics.moments import Moments, Squares
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import Category, NumericColumn
 from fedcluster.preprocessing.moments import Covariance, Principal
+from fedcluster.preprocessing.site_effects import SiteEffects
 from fedcluster.privacy import Grouping, Groups, MinClusterSize, MinRows
 from fedcluster.privacy import partition as partitions
 from fedcluster.privacy.limits import Rules
@@ -365,6 +366,8 @@ def preparations(rng: np.random.Generator) -> list[Preprocessor]:
     age = NumericColumn("age", shift=low, scale=float(rng.uniform(0.1, 30)), fill=low)
     bmi = NumericColumn("bmi", fill=0.0)
     town = Category("town", TOWNS[: rng.integers(1, 5)], other=True, fill=TOWNS[0])
+    places, spread = np.column_stack([[low, 1e6], [30.0, 30.0]]), rng.uniform(1e-9, 1e3, 2)
+    offsets = SiteEffects.from_plain({"centers": places, "noise": np.eye(2), "spread": spread})
     angle = rng.uniform(0, 6)
     turn = ((np.cos(angle), np.sin(angle)), (-np.sin(angle), np.cos(angle)))
     return [
@@ -374,6 +377,7 @@ def preparations(rng: np.random.Generator) -> list[Preprocessor]:
         Preprocessor((replace(age, log=True), replace(town, levels=("nowhere", "Zell")))),
         Preprocessor((age, bmi), principal=Principal((0.0, 0.0), turn, (1.0, 1.0))),
         Preprocessor((NumericColumn("age"), NumericColumn("bmi")), missing="drop"),
+        Preprocessor((age, bmi, town), effects=offsets),
     ]
 
 
