@@ -1,6 +1,10 @@
 """Commands as they are typed, in this process."""
 
+import json
+import re
 import shlex
+import tomllib
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +36,25 @@ def fails(line: object, *arguments: object) -> Any:
     [said] = ran.stderr.splitlines()
     assert said.startswith("error: ")
     return said.removeprefix("error: ")
+
+
+def remedies(line: str) -> list[list[str]]:
+    """The options that a line says to type, as the shell reads them; those in a row are one."""
+    one = r"--(?:set|exclude|missing|categories) (?:'(?:[^']|'\\'')*'|\S+)"
+    said = re.findall(rf"(?<!as in )({one}(?: {one})*)", line)
+    return [shlex.split(each if each.endswith("=,") else each.rstrip(",;:)")) for each in said]
+
+
+def as_study(files: Iterable[str], options: Sequence[str]) -> str:
+    """A study file of sites, with what options --set say."""
+    lines = [f"sites.{Path(file).stem}.path = {json.dumps(file)}" for file in files]
+    for key, _, value in (said.partition("=") for said in options[1::2]):
+        try:
+            tomllib.loads(f"value = {value}")
+        except tomllib.TOMLDecodeError:
+            value = json.dumps(value)
+        lines.append(f"{key} = {value}")
+    return "\n".join(lines)
 
 
 def everything() -> dict[str, bytes | None]:

@@ -28,8 +28,8 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 27_669,
-    "lines of the application": 21_420,
+    "lines of the library": 27_671,
+    "lines of the application": 21_423,
     "modules": 232,
     "functions": 4_518,
     "modules that a fit loads": 73,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_996,
     "pages": 28,
-    "lines of tests": 65_241,
+    "lines of tests": 65_316,
     "lines of tests of refusals and pairs": 2_690,
 }
 

@@ -838,8 +838,10 @@ def _no_number(
         return row, what
     if is_amount(cell):
         alone = "write the numbers alone, without symbols, units and signs of thousands"
-        named = f"--categories auto,{quoted(name)} where all are names"
-        return row, f"{cell.strip()!r} is more than a number; {alone}, or say {named}"
+        named = f", or say --categories auto,{quoted(name)} where all are names"
+        # texts that are all different are no category
+        named = named if len(set(there)) < len(there) else ""
+        return row, f"{cell.strip()!r} is more than a number; {alone}{named}"
     shown = repr(cell if len(cell) <= 24 else f"{cell[:20]}...")
     if sum(numbers) > len(cells) / 2:
         n_bad = len(numbers) - sum(numbers)

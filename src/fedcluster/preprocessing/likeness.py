@@ -249,7 +249,9 @@ class KnownColumns:
             return line
         values = np.unique(x)
         levels = self.levels.get(name)
-        if levels is None or len(x) < ODD.fewest or not self._is_recoded(x, levels):
+        # one value alone may be the site's number
+        is_few = len(values) == 1 or len(x) < ODD.fewest
+        if levels is None or is_few or not self._is_recoded(x, levels):
             return None
         known, own = (_shown(each) for each in (np.array(levels), values))
         line = f"{_column(name, site)}: it holds {own}, and {known} in {self.where}"

@@ -686,6 +686,9 @@ def _check_readable(tables: Mapping[str, SiteRows]) -> None:
     found = [(s, n, why) for s, table in tables.items() for n, why in table.unreadable.items()]
     if found:
         site, name, reason = found[0]
+        if {each for each, _, _ in found} < {*tables}:
+            own = dotted("sites", site, "decimal")
+            reason = re.sub(r"(?<!do not )say --set source\.decimal", f"say --set {own}", reason)
         names = list(dict.fromkeys(quoted(column) for _, column, _ in found))
         more = f" (as {len(found) - 1} more columns of the sites are odd)" if found[1:] else ""
         raise InputError(

@@ -18,7 +18,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typed import fails, run
+from typed import fails, remedies, run
 
 from fedcluster import FederatedKMeans
 from fedcluster.core import Data
@@ -331,6 +331,16 @@ def test_where_it_is_denied_one_line_says_what_to_do(command, scale, files):
     said = fails(command, *files, *more, "--scale", scale, "--columns", "Größe")
     assert said.startswith("site 'north', column 'Größe', row 1 (line 2 of north.csv): ")
     assert "--set source.decimal=, or, in a site file" in said
+
+
+def test_one_site_with_decimal_commas_is_told_to_say_so_for_itself(here) -> None:
+    rows = "".join(f"{i * i % 17}.5;{i * 7 % 19}\n" for i in range(30))
+    for name, text in (("a", rows), ("b", rows.replace(".", ","))):
+        Path(f"{name}.csv").write_text(f"x;y\n{text}")
+    asked = ["check", "a.csv", "b.csv", "--set", "source.decimal=."]
+    own, *_ = remedies(fails(*asked))
+    assert own == ["--set", "sites.b.decimal=,"]
+    assert run(*asked, *own).exit_code == 0
 
 
 def test_site_files_say_it_themselves(files: list[str]) -> None:

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from trap_files import Trap, clean, traps
+from typed import as_study, remedies, run
 from typer.testing import CliRunner
 
 from fedcluster import FederatedKMeans
@@ -79,6 +80,8 @@ def test_a_trap_is_read_rightly_left_out_with_a_line_or_warned_of(name: str) -> 
         with pytest.raises(InputError) as refused:
             looked_at(list(trap.files), **trap.options)
         assert trap.words in str(refused.value)
+        if "may mean" not in str(refused.value):
+            check_remedies(trap, str(refused.value))
         return
     found, said, noted = looked_at(list(trap.files), **trap.options)
     if trap.values is not None:
@@ -90,6 +93,21 @@ def test_a_trap_is_read_rightly_left_out_with_a_line_or_warned_of(name: str) -> 
         assert bool(noted) == bool(trap.words)
     else:
         assert any(trap.words in line for line in lines_about(trap, found, said))
+        for line in said:
+            check_remedies(trap, line)
+
+
+def check_remedies(trap: Trap, line: str) -> None:
+    """What a line says to type runs and silences it, in the shell and in a study file."""
+    for options in remedies(line):
+        ways = [[*trap.files, *options]]
+        if {*options[::2]} == {"--set"}:
+            Path("study.toml").write_text(as_study(trap.files, options))
+            ways.append(["study.toml"])
+        for way in ways:
+            ran = run("check", *way)
+            assert ran.exit_code == 0, (way, ran.stderr)
+            assert line not in ran.stderr, way
 
 
 IN_FRAMES = (

@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.cluster import KMeans
-from typed import run
+from typed import remedies, run
 
 from fedcluster import FederatedGaussianMixture, FederatedKMeans
 from fedcluster.core import Column, Data
@@ -160,6 +160,27 @@ def test_python_warns_once_for_each_column_and_says_what_to_do_there(drawn) -> N
     assert [str(each.message)[:12] for each in heard] == ["site 'west',"]
 
 
+@pytest.mark.parametrize("kind", CHANGES)
+def test_what_is_said_in_python_makes_the_column_alike(kind, drawn) -> None:
+    model, rows = drawn[0]
+    name, change, _ = CHANGES[kind]
+    new = change(rows)
+    line, *_ = model.check(new)
+    if factor := re.search(r"multiply it by (\S+)$", line):
+        new[name] *= float(factor[1])
+    elif formula := re.search(r"take (\S+) of it$", line):
+        written = re.sub(r"(\d)x", r"\1*x", formula[1])
+        new[name] = eval(written, {"exp": np.exp, "x": new[name]})
+    elif "make these values missing" in line:
+        new[name] = new[name].where(new[name] != float(kind))
+    elif "rename both" in line:
+        new = new.rename(columns={"height": "weight", "weight": "height"})
+    else:
+        assert kind in ("shift", "stuck", "missing")
+        return
+    assert model.check(new) == ()
+
+
 def honest(rng: np.random.Generator) -> tuple[Frame, np.ndarray]:
     """Rows with columns of many shapes, and their subtypes."""
     n, k = int(rng.choice([300, 1500])), int(rng.integers(1, 5))
@@ -263,6 +284,9 @@ def test_a_site_whose_column_means_something_else_is_named(kind, here) -> None:
     heard = run("check", "a.csv", "b.csv", "c.csv").stderr
     assert re.search(said, heard), heard
     assert heard.count("warning: ") == (2 if kind == "exchanged" else 1), heard
+    for options in (each for line in heard.splitlines() for each in remedies(line)):
+        mended = run("check", "a.csv", "b.csv", "c.csv", *options)
+        assert (mended.exit_code, mended.stderr) == (0, ""), (options, mended.stderr)
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         FederatedKMeans(3, prepare="auto", random_state=0).fit({**own, "c": change(own["c"])})
