@@ -35,10 +35,8 @@ RecordT = TypeVar("RecordT")
 
 Table = dict[str, Any]
 Text = Annotated[str, msgspec.Meta(pattern=r"\S")]
-Names = Annotated[
-    tuple[str, ...],
-    msgspec.Meta(min_length=1, description='a list of names, as in ["age", "bmi"]'),
-]
+NAMES = 'a list of names, as in ["age", "bmi"]'
+Names = Annotated[tuple[str, ...], msgspec.Meta(min_length=1, description=NAMES)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 MissingValues = Annotated[
     list[int | float | str],

@@ -28,19 +28,19 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 27_671,
-    "lines of the application": 21_423,
-    "modules": 232,
-    "functions": 4_518,
+    "lines of the library": 27_825,
+    "lines of the application": 21_454,
+    "modules": 233,
+    "functions": 4_533,
     "modules that a fit loads": 73,
     "constants": 247,
-    "commands": 43,
-    "options": 222,
+    "commands": 44,
+    "options": 225,
     "options of fit": 23,
     "refused combinations": 49,
-    "words of the pages": 35_996,
+    "words of the pages": 36_000,
     "pages": 28,
-    "lines of tests": 65_316,
+    "lines of tests": 65_504,
     "lines of tests of refusals and pairs": 2_690,
 }
 

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 from fedcluster.algorithms import GaussianMixture, MergedMixture
 from fedcluster.core import Floats, Labels, Result, Rows, State
 from fedcluster.estimators._base import Federated, one_of
-from fedcluster.metrics.gaussians import components_of, log_likelihoods, seen
+from fedcluster.metrics.gaussians import components_of, drawn, log_likelihoods, seen
 from fedcluster.options.choices import COVARIANCES, Covariance
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing.transform import on_whole_rows
@@ -198,19 +198,14 @@ class FederatedGaussianMixture(DensityMixin, Federated):
 
     def _drawn(self, component: int, n: int, rng: Any) -> Floats:
         """Return rows of one component, (n, d)."""
-        mean, d = self.means_[component], self.means_.shape[1]
-        covariance = self.covariances_
-        if self.covariance_type != "tied":
-            covariance = covariance[component]
-        if self.covariance_type in ("diag", "spherical"):
-            covariance = np.diag(covariance * (self._texts == 0))
-        rows: Floats = rng.multivariate_normal(mean, covariance, size=n).reshape(n, d)
+        mean = self.means_[component]
+        rows: Floats = mean + drawn(self._mixture, self._parts, component, n, rng)
         for text in np.unique(self._texts[self._texts > 0]):
             [levels] = np.nonzero(self._texts == text)
             shares = np.clip(mean[levels], 0.0, 1.0)
             none = max(0.0, 1.0 - shares.sum())
-            drawn = rng.multinomial(1, np.append(shares, none) / (shares.sum() + none), size=n)
-            rows[:, levels] = drawn[:, :-1]
+            chosen = rng.multinomial(1, np.append(shares, none) / (shares.sum() + none), size=n)
+            rows[:, levels] = chosen[:, :-1]
         return rows
 
     @property

@@ -545,6 +545,31 @@ def numbers_of(days: Floats, how: str) -> Floats:
     return numbers
 
 
+def dates_of(numbers: Floats, how: str) -> NDArray[np.str_]:
+    """Return dates (n,), as YYYY-MM-DD, that become numbers, rounded to what dates tell.
+
+    Examples
+    --------
+    >>> dates_of(np.array([40.0, -1.0]), "age:2010-01-01").tolist()
+    ['1970-01-01', '2010-01-01']
+    >>> numbers_of(days_of_texts(dates_of(np.array([3.2, 12.9]), "month")), "month")
+    array([ 3., 12.])
+    >>> numbers_of(days_of_texts(dates_of(np.array([7.0, 0.0]), "weekday")), "weekday")
+    array([7., 1.])
+    """
+    kind, day, _ = _parts_of(how)
+    if kind == "month":
+        months = np.clip(np.rint(numbers), 1, 12).astype(int) - 1
+        days = months.astype("datetime64[M]").astype("datetime64[D]").astype(int)
+    elif kind == "weekday":  # day 4 is the first Monday
+        days = np.clip(np.rint(numbers), 1, 7) + 3
+    else:
+        start = datetime.date.fromisoformat(day).toordinal() - EPOCH
+        days = start - np.maximum(numbers, 0.0) * 365.2425 if kind == "age" else start + numbers
+    dates: NDArray[np.str_] = np.rint(days).astype(int).astype("datetime64[D]").astype(str)
+    return dates
+
+
 # Columns as Arrow holds them
 
 

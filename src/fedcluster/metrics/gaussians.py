@@ -306,6 +306,24 @@ def texts_of(state: State, d: int) -> Floats:
     return state.memory.get("texts", np.zeros(d))
 
 
+def drawn(kind: Kind, state: State, component: int, n: int, rng: Generator) -> Floats:
+    """Return the differences (n, d) of rows drawn from a component from its mean.
+
+    They are 0 in columns of levels.
+    """
+    d = state.centers.shape[1]
+    [numeric] = np.nonzero(texts_of(state, d) == 0)
+    factors = state.memory["precisions_cholesky"]
+    factor = factors if kind.covariance_type == "tied" else factors[component]
+    away, normal = np.zeros((n, d)), rng.normal(size=(n, len(numeric)))
+    if factor.ndim == 2:
+        inner = factor[np.ix_(numeric, numeric)]
+        away[:, numeric] = scipy.linalg.solve_triangular(inner, normal.T, trans="T").T
+    else:
+        away[:, numeric] = normal / (factor[numeric] if factor.ndim else factor)
+    return away
+
+
 def is_fitted(state: State) -> bool:
     """Return whether a state has densities; otherwise rows belong to their nearest centre."""
     memory = state.memory

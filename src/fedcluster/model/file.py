@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, fields, is_dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NoReturn, Self
+from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
 
@@ -27,10 +27,16 @@ from fedcluster.core.files import write_json
 from fedcluster.core.ranges import allowed_of
 from fedcluster.errors import InputError, PolicyError, UnlikeRowsWarning, check_keys, reason
 from fedcluster.frames.columns import columns_of
+from fedcluster.lazy import LazyModule
 from fedcluster.model.assignment import Assignment, RowForm
 from fedcluster.options.choices import OWN_STEPS, STEPS, imported, written
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.preprocessing.transform import on_whole_rows
+
+if TYPE_CHECKING:
+    from fedcluster.model import simulation
+else:
+    simulation = LazyModule("fedcluster.model.simulation")
 
 FORMAT = "fedcluster-model"
 FORMAT_VERSION = 3
@@ -499,6 +505,37 @@ class Model:
 there 129 and 42.4, as of mmol/l and mg/dl of glucose; if it is another unit, multiply it by 18.0182
         """
         return tuple(self._unlike(self.row_form.read(X), options=options))
+
+    def simulate(
+        self, n_rows: int | None = None, seed: int = 0
+    ) -> tuple[dict[str, dict[str, Any]], dict[str, Labels]]:
+        """Draw rows from the model, in tables shaped like those of its sites.
+
+        So a study's code can be written before any data are seen. Nothing but the model is used:
+        what it does not hold, such as missing values or the rows of a site, the tables do not show.
+
+        Parameters
+        ----------
+        n_rows : int, optional
+            The number of rows of each site; by default the mean of the fit.
+        seed : int, default=0
+            The seed of all draws.
+
+        Returns
+        -------
+        tables : dict
+            The columns of each site, by name, in the units of the files.
+        labels : dict
+            The cluster that each row was drawn from, by site.
+
+        Examples
+        --------
+        >>> model = Model(np.array([[0.0], [10.0]]), np.array([5.0, 3.0]), ("age",))
+        >>> tables, labels = model.simulate(4)
+        >>> tables["rows"]["age"].shape, labels["rows"].shape
+        ((4,), (4,))
+        """
+        return simulation.simulated(self, n_rows, seed)
 
     def _unlike(
         self, read: Iterable[tuple[Any, Data]], *, options: bool = False, most: int = 20_000

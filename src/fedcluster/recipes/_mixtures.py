@@ -50,7 +50,7 @@ from fedcluster.core import Floats, Iteration, Labels, Result, RowTransform, Sta
 from fedcluster.core.task import stream
 from fedcluster.kernels import kmeans_plusplus
 from fedcluster.kernels.iteration import LloydFit, kmeans_runs, lloyd
-from fedcluster.metrics.gaussians import is_fitted, texts_of
+from fedcluster.metrics.gaussians import drawn, is_fitted, texts_of
 from fedcluster.mixtures.on_leaves import LeafRows, agglomerated, grown, sends_products
 from fedcluster.mixtures.table import Table
 from fedcluster.options.refusals import refused
@@ -244,7 +244,7 @@ def split(step: GaussianMixture, state: State, out: int, rng: Generator) -> Stat
     k, d = state.centers.shape
     half = int(rng.choice(k, p=state.weights / state.weights.sum()))
     state = _with(step, state, np.array([out]), state, np.array([half]))
-    away = drawn(step, state, half, rng)
+    [away] = drawn(step, state, half, 1, rng)
     if rng.random() < 0.5:
         away *= np.arange(d) == rng.integers(d)
     centers, weights = state.centers.copy(), state.weights.copy()
@@ -267,24 +267,6 @@ def added(step: GaussianMixture, state: State, out: int, means: State, rng: Gene
     centers[out] = means.centers[place]
     weights[out] = np.clip(means.weights[place], weights[nearest] / 10, weights[nearest] / 2)
     return replace(state, centers=centers, weights=weights, memory=_mixed(state, out, rng))
-
-
-def drawn(step: GaussianMixture, state: State, component: int, rng: Generator) -> Floats:
-    """Return the difference (d,) from the mean of a row drawn from a component.
-
-    It is 0 in columns of levels.
-    """
-    d = state.centers.shape[1]
-    [numeric] = np.nonzero(texts_of(state, d) == 0)
-    factors = state.memory["precisions_cholesky"]
-    factor = factors if step.covariance_type == "tied" else factors[component]
-    away, normal = np.zeros(d), rng.normal(size=len(numeric))
-    if factor.ndim == 2:
-        inner = factor[np.ix_(numeric, numeric)]
-        away[numeric] = scipy.linalg.solve_triangular(inner, normal, trans="T")
-    else:
-        away[numeric] = normal / (factor[numeric] if factor.ndim else factor)
-    return away
 
 
 def _with(

@@ -74,6 +74,10 @@ app.command(
     "--outcome cost",
 )(commands.compare)
 app.command(
+    short_help="Draw files shaped like those of the sites of a model.",
+    epilog="Example: fedcluster simulate result/model.json --out drawn",
+)(commands.simulate)
+app.command(
     short_help="Name the clusters of a model.",
     epilog="Example: fedcluster name result/model.json '0=older, high blood pressure' 2=young",
 )(commands.name)

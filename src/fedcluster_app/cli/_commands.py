@@ -539,6 +539,34 @@ def compare(
     )
 
 
+def simulate(
+    model_file: cli.ModelFile,
+    *,
+    out: cli.Out,
+    seed: cli.Seed = 0,
+    overwrite: cli.Overwrite = False,
+) -> None:
+    """Draw files shaped like those of the sites of a model, to write a study's code by.
+
+    Writes SITE.csv for each site of the fit, with the columns of the model in their units and
+    texts, drawn from its clusters. Nothing but MODEL is read, so that no row of a site can appear,
+    and the files tell no more than it does. The output says what a model does not hold.
+    """
+    with Screen(as_json=False, quiet=False) as screen:
+        from fedcluster.model import Model
+        from fedcluster.model.simulation import not_known
+        from fedcluster_app.report.messages import written_lines
+        from fedcluster_app.tables.outputs import check_folder, write_tables
+
+        check_folder(out, overwrite=overwrite)
+        model = Model.load(model_file)
+        tables, labels = model.simulate(seed=seed)
+        written = write_tables(out, tables)
+        n = len(next(iter(labels.values())))
+    lines = [f"Drew {n:,} rows for each site.", *not_known(model), *written_lines(out, written)]
+    screen.result({}, lines)
+
+
 def name(
     model_file: cli.ModelFile,
     names: Annotated[

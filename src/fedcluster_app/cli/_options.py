@@ -78,6 +78,9 @@ KnownHash = Annotated[
     option("HASH", "Hash of a line that somebody else noted, or its first 16 digits.", "--head"),
 ]
 Seed = Annotated[int, option("N", SEED, show_default=True)]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace the files of an earlier run.")
+]
 Fuzzy = Annotated[
     bool, typer.Option("--fuzzy", help="Fuzzy c-means: rows get memberships in all clusters.")
 ]
@@ -670,7 +673,7 @@ class _Said:
             found = found.get(part) if isinstance(found, dict) else None
         if name == "n_clusters" and isinstance(found, str):
             return number_of_clusters(found)
-        return tuple(found) if isinstance(found, list) else found
+        return tuple(found) or None if isinstance(found, list) else found
 
     def add(self, name: str, value: Any) -> None:
         """Note the value of an option.

@@ -34,6 +34,7 @@ from fedcluster.recipes.specifications import Fit, RunOptions, SelectK, declared
 from fedcluster.texts import dotted, in_toml
 from fedcluster_app.cli._options import KINDS, Scaling
 from fedcluster_app.records import (
+    NAMES,
     Codes,
     Factor,
     FileKeys,
@@ -91,7 +92,7 @@ class Study:
     sites: Table = field(default_factory=dict)
     source: Table = field(default_factory=dict)
     columns: Names | None = None
-    exclude: Names | None = None
+    exclude: Annotated[tuple[str, ...], Meta(description=NAMES)] | None = None
     lenient: bool = False
     site_column: Text | None = None
     weight_column: Text | None = None

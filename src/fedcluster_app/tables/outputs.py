@@ -248,6 +248,15 @@ def write_joined(
     pa.csv.write_csv(pa.table(columns), path, pa.csv.WriteOptions(delimiter=delimiter))
 
 
+def write_tables(out: Path, tables: Mapping[str, Mapping[str, NDArray[Any]]]) -> list[str]:
+    """Write the columns (n,) of each site into a folder, as SITE.csv; return the files."""
+    files = label_files(list(tables), "")
+    with atomic_folder(out) as folder:
+        for site, columns in tables.items():
+            write_joined(folder / files[site], pa.table({}), columns)
+    return list(files.values())
+
+
 def _numbers(rows: Sequence[int] | NDArray[np.int64]) -> NDArray[np.int64]:
     """Return numbers as an array; fast for a range."""
     if isinstance(rows, range):

@@ -20,6 +20,7 @@ from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.jobs import execute, fit_of
+from fedcluster.metrics.gaussians import drawn
 from fedcluster.recipes._mixtures import (
     CHILDREN,
     FIRST,
@@ -30,7 +31,6 @@ from fedcluster.recipes._mixtures import (
     bred,
     crossed,
     distinct,
-    drawn,
     moved,
     search,
     split,
@@ -128,7 +128,7 @@ def test_halves_lie_on_both_sides_and_weigh_what_it_weighed(kind: Any) -> None:
 def test_a_drawn_row_has_the_covariance_of_its_component(kind: Any) -> None:
     step = GaussianMixture(kind)
     state = begun(step, [0, 90, 180])
-    rows = np.array([drawn(step, state, 1, RNG) for _ in range(20_000)])
+    rows = drawn(step, state, 1, 20_000, RNG)
     factors = state.memory["precisions_cholesky"]
     factor = factors if kind == "tied" else factors[1]
     root = factor if factor.ndim == 2 else np.diag(np.broadcast_to(factor, 2))
