@@ -29,7 +29,7 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 27_825,
-    "lines of the application": 21_454,
+    "lines of the application": 21_456,
     "modules": 233,
     "functions": 4_533,
     "modules that a fit loads": 73,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 36_000,
     "pages": 28,
-    "lines of tests": 65_504,
+    "lines of tests": 65_520,
     "lines of tests of refusals and pairs": 2_690,
 }
 

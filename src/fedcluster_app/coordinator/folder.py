@@ -149,6 +149,8 @@ class Federation:
         inner, secret = ([p for g in globs for p in folder.glob(g)] for globs in (INNER, SECRET))
         check_private([folder, *inner], secret=secret)
         finish(folder)
+        if (folder / "operator.toml").exists() and not path.exists():
+            raise InputError(f"{folder} is an operator's: give this command at the coordinator")
         if not path.exists():
             how = command_line("federation", "new", folder)
             raise InputError(f"{path} does not exist; {how} makes it")

@@ -152,8 +152,8 @@ def bounds_of(content: Mapping[str, Any]) -> ReplyBounds:
         content.get("rows", {}),
         first_rows(path) if "first_rows" in content else {},
         {name: (low, high) for name, (low, high) in content.get("ranges", {}).items()},
-        f"if that is right, write into {path.parent / 'federation.toml'}, under [rows], each on a "
-        "line of its own: {rows}",
+        f"if that is right, write into {path.resolve().parent / 'federation.toml'}, under [rows], "
+        "each on a line of its own: {rows}",
         bool(content.get("parameters", {}).get("robust")),
     )
 

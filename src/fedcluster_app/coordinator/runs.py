@@ -307,7 +307,7 @@ def content_without(federation: Federation, name: str, site: str, folder: Path) 
 
 def write_job(carrier: Carrier, folder: Path) -> None:
     """Add the settings of the transport and the federation to ``job.json`` of a starting run."""
-    federation = carrier.federation
+    federation = Federation.load(carrier.federation.folder)  # what it says now
     bounds = {
         "rows": dict(federation.rows),
         "ranges": dict(federation.ranges),

@@ -723,6 +723,22 @@ def test_a_run_over_flare_is_the_same_bits_as_on_one_machine(network, trial, tmp
         assert any(map(has_left, log))
 
 
+def test_rows_that_are_stated_while_a_coordinator_runs_count_in_the_next_run(trial, tmp_path):
+    """And a command for the coordinator's folder is not told to make one at an operator's."""
+    (tmp_path / "operator.toml").touch()
+    status, said = invoke("federation", "prune", tmp_path, "--keep", 1)
+    assert (status, f"{tmp_path} is an operator's: give this" in said) == (2, True), said
+    carrier, folder = NoFlare(trial), begin(trial, tmp_path / "out")
+    with (trial / "federation.toml").open("a") as toml:
+        toml.write("\n[rows]\nnorth = 40\n")
+    runs.write_job(carrier, folder)
+    content = json.loads((folder / "job.json").read_text())
+    assert content["rows"] == {"north": 40}
+    path = folder / content["first_rows"]
+    how = run_job.bounds_of({**content, "first_rows": str(path)}).remedy
+    assert f"write into {trial.resolve() / 'federation.toml'}, under" in how
+
+
 def test_a_run_that_is_handed_in_again_goes_on_from_its_records(network, trial, tmp_path):
     """Whatever FLARE calls the job; and one that has ended is not carried out again."""
     folder = begin(trial, tmp_path / "out", deadline=900.0)
