@@ -16,6 +16,7 @@ from scipy import optimize, stats
 
 from fedcluster.core import Floats
 from fedcluster.model.profiles import cramers_v
+from fedcluster.texts import short_number
 
 
 @dataclass(frozen=True, slots=True)
@@ -389,7 +390,7 @@ def numbers_compared(
             "rows": float(every[j]),
             "mean": Estimate(*(float(origin + middle[j] + x * half[j]) for x in (0, -1, 1))),
             "deviation": float(deviation[j]),
-            "shown": f"{origin + middle[j]:.3g}" if every[j] else "no rows",
+            "shown": short_number(origin + middle[j]) if every[j] else "no rows",
         }
         for j in range(len(every))
     ]

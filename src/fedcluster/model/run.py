@@ -33,6 +33,7 @@ FILES: Mapping[str, Sequence[str]] = {
     "selection": ("n_clusters", "reason", "says", "table", "warnings"),
     "scores": ("scores",),
     "profiles": ("profiles",),
+    "comparison": ("comparison",),
 }
 """Files from which a page is made, if they exist, with their required keys."""
 NOTHING: Mapping[str, Any] = {}
@@ -99,7 +100,7 @@ class Run:
     ----------
     name : str
         The name of its folder.
-    model, history, selection, scores, profiles : mapping
+    model, history, selection, scores, profiles, comparison : mapping
         The content of these files, whether or not they are written.
     date : str
         The day of the run, in words.
@@ -111,6 +112,7 @@ class Run:
     selection: Mapping[str, Any] = field(default_factory=dict)
     scores: Mapping[str, Any] = field(default_factory=dict)
     profiles: Mapping[str, Any] = field(default_factory=dict)
+    comparison: Mapping[str, Any] = field(default_factory=dict)
     date: str = ""
 
     @property
@@ -149,6 +151,12 @@ class Run:
         files = (self.profiles, self.scores, self.history)
         profiles = (file.get("profiles") or NOTHING for file in files)
         return next((each for each in profiles if self._is_of_these(each)), NOTHING)
+
+    @cached_property
+    def outcomes(self) -> Sequence[Mapping[str, Any]]:
+        """The comparisons of these clusters by outcomes; empty if there are none."""
+        found = self.comparison.get("comparison", NOTHING).get("outcomes", ())
+        return found if all(map(self._is_of_these, found)) else ()
 
     @cached_property
     def stability(self) -> Mapping[str, Any]:

@@ -622,9 +622,9 @@ RunFolder = Annotated[
 def report(folder: RunFolder, *, as_json: cli.AsJson = False) -> None:
     """Write report.html, a page about a run to read in a browser, print or hand on.
 
-    The page shows what fit, select-k, evaluate and profile wrote to DIR and needs no network. It
-    contains sums, counts and means, but no row and no label of a row. To compare two models, use
-    fedcluster evaluate --beside.
+    The page shows what fit, select-k, evaluate, profile and compare wrote to DIR and needs no
+    network. It contains sums, counts and means, but no row and no label of a row. To compare two
+    models, use fedcluster evaluate --beside.
     """
     with Screen(as_json=as_json, quiet=False) as screen:
         from fedcluster.model.run import read_run, written_by

@@ -16,8 +16,10 @@ from fedcluster import metrics as measures
 from fedcluster import model as models
 from fedcluster.core import Floats
 from fedcluster.errors import listed
+from fedcluster.model.outcomes import said_p
 from fedcluster.model.run import Feature, Run, finite
-from fedcluster.texts import counted, number, percent, shortened, shown
+from fedcluster.preprocessing.site_model import SITE_EFFORT
+from fedcluster.texts import counted, number, percent, short_number, shortened, shown
 from fedcluster_app.report import charts
 from fedcluster_app.report._summary import chosen, label, value
 from fedcluster_app.report.html import parts
@@ -82,6 +84,143 @@ def _share_cell(n: float, share: float, usual: float) -> dict[str, str]:
     spread = math.sqrt(max(usual * (1 - usual), 1e-12))
     shade = charts.shade(2 * (share - usual) / spread)
     return {"words": f"{n:,.0f}", "small": percent(share), "shade": shade}
+
+
+def outcomes(run: Run) -> Content:
+    """Return the tests of outcomes that were not clustered by, and survival curves."""
+    if not run.outcomes:
+        return ()
+    lead = (
+        "Rows count as independent; p-values are corrected for the number of outcomes by Holm's "
+        "method. Clusters can differ in an outcome without being its cause."
+    )
+    rows = [
+        [
+            parts.named(each["name"]),
+            each["test"]["name"],
+            *_tested(each["corrected"]),
+            "; ".join(
+                f"{MEASURES[name]} {_interval(size)}" for name, size in each["effect"].items()
+            )
+            or "by cluster below",
+        ]
+        for each in run.outcomes
+    ]
+    header = ["outcome", "test", "p", "p within sites", "size, with interval of 95 %"]
+    return [
+        parts.paragraphs(lead),
+        parts.listed_items(run.comparison["comparison"]["sentences"]),
+        parts.table("Tests of outcomes", header, rows, "texts"),
+        *(
+            part
+            for each in run.outcomes
+            for part in (_survival if each["kind"] == "survival" else _by_cluster)(run, each)
+        ),
+    ]
+
+
+MEASURES = {"cramers_v": "Cramér's V", "omega_squared": "ω²"}
+
+
+def _tested(corrected: Sequence[Any]) -> list[str]:
+    return [
+        "–" if p is None else said_p(p).removeprefix("p ").removeprefix("= ") for p in corrected
+    ]
+
+
+def _interval(estimate: Mapping[str, Any] | None) -> str:
+    """Return an estimate and its interval."""
+    ends = estimate and [estimate[key] for key in ("value", "low", "high")]
+    if not ends or ends[0] is None:
+        return "–"
+    value, low, high = map(_rounded, ends)
+    return f"{value} ({low} to {high})"
+
+
+def _rounded(x: float | None) -> str:
+    """Return a number to two significant digits, or more if it is large."""
+    return short_number(x if x is None or abs(x) >= 100 else float(f"{x:.2g}"))
+
+
+def _survival(run: Run, outcome: Mapping[str, Any]) -> Content:
+    """Return Kaplan-Meier curves of an outcome, beside the median times and hazard ratios."""
+    seen = [(j, each) for j, each in enumerate(outcome["clusters"]) if each["rows"]]
+    if not seen:
+        return ()
+    name = f"Without the event: {outcome['name']}"
+    about = "The share of each cluster's rows that have not had the event, by time."
+    chart = charts.survival(name, about, seen, outcome["name"].rpartition(" by ")[2])
+    rows = [
+        [
+            label(run, j),
+            f"{each['rows']:,.0f}",
+            f"{each['events']:,.0f}",
+            "not reached" if each["median"] is None else short_number(each["median"]),
+            _interval(each["hazard_ratio"]),
+        ]
+        for j, each in seen
+    ]
+    header = ["cluster", "rows", "events", "median time", "hazard ratio to all others"]
+    return [parts.beside(chart, parts.table(name, header, rows, "narrow"))]
+
+
+def _by_cluster(run: Run, outcome: Mapping[str, Any]) -> Content:
+    """Return a table of the clusters' means or shares of an outcome, with their intervals."""
+    clusters = outcome["clusters"]
+    if outcome["kind"] == "number":
+        header, keys = ["mean"], ["mean"]
+    elif any("share" in each for each in clusters):
+        header = ["share of 1", "odds ratio to all others", "odds ratio within sites"]
+        keys = ["share", "odds_ratio", "odds_ratio_by_site"]
+    else:
+        header = keys = sorted({level for each in clusters for level in each["counts"]})
+    rows = [
+        [
+            label(run, j),
+            f"{each['rows']:,.0f}",
+            *(
+                f"{each['counts'].get(key, 0):,.0f}" if keys is header else _interval(each.get(key))
+                for key in keys
+            ),
+        ]
+        for j, each in enumerate(clusters)
+    ]
+    return [parts.table(outcome["name"], ["cluster", "rows", *map(parts.named, header)], rows)]
+
+
+def offsets(run: Run) -> Content:
+    """Return by how much sites differ whatever their rows are, by column."""
+    how = run.model.get("preprocessing") or {}
+    effects, columns = how.get("effects"), how.get("columns", ())
+    if not effects:
+        return ()
+    numbers = [each for each in columns if each["kind"] == "number"]
+    wide = np.sqrt(effects["spread"])
+    sizes = wide / np.sqrt(np.diag(effects["noise"]))
+    large = [numbers[j]["name"] for j in np.argsort(-sizes) if sizes[j] >= SITE_EFFORT.named]
+    order = np.argsort(-sizes, kind="stable").tolist()
+    large = [numbers[j]["name"] for j in order if sizes[j] >= SITE_EFFORT.named]
+    said: list[Any] = ["Sites hardly differ but by their patients."]
+    if large:
+        named = parts.names_listed(large, 12)
+        said = ["Sites differ by laboratory, device or code, not by patients, in ", named, "."]
+    lead = (
+        "Each site found its own offset and subtracted it from its rows; the offsets themselves "
+        "stay at the sites. The table has their standard deviation between sites."
+    )
+    rows = [
+        [
+            parts.named(f"log(1 + {each['name']})" if each["log"] else each["name"]),
+            _rounded(float(wide[j])),
+            {"words": _rounded(float(sizes[j])), "small": "", "shade": charts.shade(sizes[j])},
+        ]
+        for j, each in ((j, numbers[j]) for j in order)
+    ]
+    header = ["column", "in its units", "in deviations within a subtype"]
+    return [
+        parts.paragraphs(said, lead),
+        parts.table("Size of the offsets", header, rows, "heat named"),
+    ]
 
 
 def profiles(run: Run) -> Content:

@@ -7,7 +7,7 @@ description for screen readers; the table beside it has its numbers.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,6 +141,29 @@ def curve(
         for x, y in points
     ]
     return Markup(_svg.curve(name, about, height, across, up, label, dots))
+
+
+def survival(
+    name: str, about: str, clusters: Sequence[tuple[int, Mapping[str, Any]]], label: str
+) -> Markup:
+    """Return Kaplan-Meier curves of clusters, with their numbers at risk below.
+
+    ``clusters`` are numbers of clusters and what a comparison of outcomes holds of each.
+    """
+    height = 236.0 + 18 * len(clusters)
+    # the last cell may be open
+    times = [t for t in clusters[0][1]["time"] if t is not None]
+    across = Axis(0.0, max(times, default=1.0), 48, WIDTH - 24)
+    up = Axis(0.0, 1.0, 190, 10)
+    ticks = across.ticks()
+    lines = []
+    for j, each in clusters:
+        steps = zip(times, each["surviving"], strict=False)
+        path = "".join(f"H{across.at(t)}V{up.at(s)}" for t, s in steps)
+        at_risk = np.append(each["at_risk"], 0.0)[np.searchsorted(times, ticks, "right")]
+        end = up.at(each["surviving"][max(len(times), 1) - 1])
+        lines.append((j, f"M{across.at(0)} {up.at(1)}{path}", end, [f"{n:,.0f}" for n in at_risk]))
+    return Markup(_svg.survival(name, about, height, across, up, ticks, label, lines))
 
 
 def shade(apart: float) -> str:

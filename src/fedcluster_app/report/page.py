@@ -335,6 +335,8 @@ PARTS: Mapping[str, tuple[str, str, Callable[[Run], Content]]] = {
     "found": ("Summary", "", summary),
     "profiles": ("Profiles", "Profiles of the clusters", sections.profiles),
     "sites": ("Sites", "Clusters by site", sections.by_site),
+    "outcomes": ("Outcomes", "Outcomes that were not clustered by", sections.outcomes),
+    "offsets": ("Offsets", "Offsets of sites", sections.offsets),
     "choice": ("Why this number", "Why this number of clusters", sections.why),
     "plane": ("Map", "Map of the clusters", sections.plane),
     "stability": ("Stability", "Stability", sections.stability),

@@ -7,6 +7,7 @@ import re
 from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,12 @@ from typer.testing import CliRunner
 
 from fedcluster.core.files import plain
 from fedcluster.metrics.external import adjusted_rand_index
+from fedcluster.model.outcomes import (
+    Comparison,
+    counts_compared,
+    numbers_compared,
+    survival_compared,
+)
 from fedcluster.model.run import Run
 from fedcluster.model.stability import Stability
 from fedcluster.texts import Table
@@ -27,7 +34,7 @@ from fedcluster_app.report.tables import profiles_shown
 
 report_page, NAMES = (
     page.report_page,
-    [key for key in page.NAMES if key not in ("now", "silhouettes")],
+    [key for key in page.NAMES if key not in ("now", "silhouettes", "outcomes", "offsets")],
 )
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>\x1b\u202e&amp;"
 
@@ -399,6 +406,53 @@ def profiles():
         {**text, "shares": {"a": 0.2, "b": 0.8}},
     ]
     return {"profiles": {"clusters": clusters, "all": {"columns": every}}}
+
+
+def test_outcomes_are_tested_and_survival_is_drawn_by_hand():
+    times, events = np.array([0.0, 10.0, 20.0, 30.0, np.inf]), np.zeros((1, 2, 4))
+    events[0, :, :3] = [[2, 0, 4], [6, 2, 1]]
+    censored = np.zeros((1, 2, 4))
+    censored[0, :, 1] = [4, 1]
+    n, means = np.array([[40.0, 50.0]]), np.array([[1.0, 3.0]])
+    found = Comparison.of(
+        [
+            survival_compared(HOSTILE, "days", times, events, censored),
+            numbers_compared("cost", n, means, n, np.array([[40.0, 0.0], [0.0, 50.0]]), 1000.0),
+            counts_compared("died", ["0", "1"], np.array([[[30.0, 10.0], [20.0, 30.0]]])),
+            counts_compared("ward", ["a", HOSTILE], np.array([[[20.0, 20.0], [21.0, 29.0]]])),
+        ],
+        ("young", "old"),
+    )
+    model = {"columns": ["age"], "weights": [40.0, 50.0], "algorithm": {}, "centers": [[9], [12]]}
+    compared = {"comparison": {**plain(found), "sentences": found.sentences}}
+    run = Run("run", model=model, comparison=json.loads(json.dumps(compared)))
+    text = report_page(run)
+    assert "<img" not in text
+    section = unescape(text.partition('<section id="outcomes"')[2].partition("</section>")[0])
+    assert 'd="M48.0 10.0H184.0V46.0H320.0V46.0H456.0V190.0" class="stair cluster c0"' in section
+    first = section.partition('class="stair cluster c0"')[2].partition("stair")[0]
+    assert re.findall(r"<text[^>]*>([\d]+)</text>", first)[2:] == ["10", "8", "4", "0"]
+    assert all(line in section for line in found.sentences[1:3])
+    assert "<td>1001 (1001 to 1001)</td>" in section
+    assert "odds ratio within sites" in section
+    assert not Run("run", model=model | {"weights": [1.0]}, comparison=compared).outcomes
+
+
+def test_offsets_of_sites_are_told_by_size():
+    column = {"kind": "number", "log": False}
+    effects: dict[str, Any] = {"noise": [[4.0, 0.0], [0.0, 1.0]], "spread": [0.04, 9.0]}
+    model = {"columns": ["age", HOSTILE], "weights": [3.0], "algorithm": {}}
+    how = {
+        "columns": [{**column, "name": "age"}, {**column, "name": HOSTILE, "log": True}],
+        "effects": effects,
+    }
+    text = report_page(Run("run", model=model | {"preprocessing": how}))
+    section = text.partition('<section id="offsets"')[2].partition("</section>")[0]
+    rows = re.findall(r"<td[^>]*>([\d.]+) ?(?:<small>|</td>)", section)
+    assert rows == ["3", "3", "0.2", "0.1"]
+    assert "not by patients, in" in section
+    effects["spread"] = [0.04, 0.09]
+    assert "Sites hardly differ" in report_page(Run("run", model=model | {"preprocessing": how}))
 
 
 def test_profiles_give_names_spreads_and_sites_by_hand():
