@@ -29,9 +29,9 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 27_832,
-    "lines of the application": 21_591,
+    "lines of the application": 21_614,
     "modules": 233,
-    "functions": 4_542,
+    "functions": 4_544,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 36_000,
     "pages": 28,
-    "lines of tests": 65_574,
+    "lines of tests": 65_623,
     "lines of tests of refusals and pairs": 2_690,
 }
 

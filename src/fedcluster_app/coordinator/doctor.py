@@ -39,7 +39,7 @@ from fedcluster_app.trust.findings import (
     versions,
 )
 from fedcluster_app.trust.identity import Address
-from fedcluster_app.trust.owned_files import has_run, is_running
+from fedcluster_app.trust.owned_files import check_writable, has_run, is_running
 
 
 def examined(
@@ -64,11 +64,9 @@ def examined(
     except InputError as error:
         yield Finding("folder", WRONG, str(error))
         return
-    n = counted(len(federation.sites), "site")
-    yield Finding("folder", GOOD, f"{n}, at {federation.address}")
-    parts = {"certificate": _certificate, "keys": _keys, "operators": _operators, "log": _log}
-    parts |= {"rows": _rows, "runs": _runs, "service": _service}
-    parts |= {"transport": partial(_transport, check_transport)}
+    parts = {"folder": _folder, "certificate": _certificate, "keys": _keys}
+    parts |= {"operators": _operators, "log": _log, "rows": _rows, "runs": _runs}
+    parts |= {"service": _service, "transport": partial(_transport, check_transport)}
     for what, examine in parts.items():
         yield looked_at(what, partial(examine, federation))
     yield _program(federation)
@@ -78,6 +76,11 @@ def examined(
     yield modes(federation.folder)
     yield disk(federation.folder)
     yield _growth(federation)
+
+
+def _folder(federation: Federation) -> tuple[str, str]:
+    check_writable(federation.folder)
+    return GOOD, f"{counted(len(federation.sites), 'site')}, at {federation.address}"
 
 
 def _certificate(federation: Federation) -> tuple[str, str]:

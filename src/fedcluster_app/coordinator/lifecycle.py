@@ -58,7 +58,13 @@ from fedcluster_app.coordinator.folder import (
     write_new,
 )
 from fedcluster_app.coordinator.operators import noted, operators, operators_log
-from fedcluster_app.trust.owned_files import DECIDED, check_private, commit, private_files
+from fedcluster_app.trust.owned_files import (
+    DECIDED,
+    check_private,
+    check_writable,
+    commit,
+    private_files,
+)
 from fedcluster_app.trust.permits import load_key, public_text
 
 LOGGER = logging.getLogger(__name__)
@@ -692,6 +698,7 @@ def check_start(federation: Federation) -> None:
     InputError
         With advice.
     """
+    check_writable(federation.folder)
     check_valid(federation)
     accepted_keys(federation.folder, federation.sites)
     operators(federation.folder)

@@ -23,7 +23,7 @@ from fedcluster.core import Limit
 from fedcluster.errors import reason
 from fedcluster.texts import Table, number, printable
 from fedcluster_app.trust.audit_log import BEGUN
-from fedcluster_app.trust.owned_files import private_files
+from fedcluster_app.trust.owned_files import check_writable, private_files
 from fedcluster_app.wire.policy import BudgetLedger, Charge
 
 TOLD = {"described": "describe", "labels": "labels"}
@@ -393,12 +393,19 @@ def logged(path: Path, *, printed: bool, site: str | None = None) -> Iterator[lo
     Parameters
     ----------
     path : Path
-        The file; older files have a number appended to their names.
+        The file, in a folder of a site or coordinator; older files have a number appended to their
+        names.
     printed : bool
         Whether lines go to standard output too.
     site : str, optional
         The site that the log belongs to.
+
+    Raises
+    ------
+    InputError
+        If what the program must keep beside the log cannot be written.
     """
+    check_writable(path.parents[1])
     loggers = [logging.getLogger(name) for name in ("fedcluster", "fedcluster_app")]
     with private_files():
         path.parent.mkdir(exist_ok=True)

@@ -17,7 +17,7 @@ from fedcluster_app.site.membership import Membership, check_kept, site_log, sit
 from fedcluster_app.site.process import MEGABYTE
 from fedcluster_app.transports.flare.locks import check_locks, place_of
 from fedcluster_app.trust.identity import IDENTITY, PEERS, check_key
-from fedcluster_app.trust.owned_files import check_private
+from fedcluster_app.trust.owned_files import check_private, check_writable
 from fedcluster_app.trust.site_state import STATE_FILE, state_folder
 from fedcluster_app.wire.responder import Request
 
@@ -115,6 +115,7 @@ def check_files(path: Path, membership: Membership) -> None:
         With advice.
     """
     folder = path.absolute().parent
+    check_writable(folder)
     state, named = state_folder(folder), filter(None, (membership.certificate, PEERS))
     own = (state / name for name in ("", "coordinator.pub", "flower", STATE_FILE))
     keys = (state / name for name in (NEXT_KEY, "permit.key", IDENTITY))

@@ -11,6 +11,7 @@ import errno
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -44,6 +45,11 @@ LOCK, DECIDED, DRAFT = ".lock", ".changes", ".changes.partial"
 """Names in the folder: the lock, committed changes, and changes that are being written."""
 GONE = "gone.json"
 """The file, among changes, that lists removed files."""
+
+WRITTEN = (
+    f"{RUNNING} runs logs logs/* state state/*.db flower flower/*.db flower/*.log audit.* site.db"
+)
+"""Folders, and files that grow; others, such as keys, are replaced as a whole."""
 
 SHUTDOWN = re.compile(
     r"Shutting down|Waiting for \w+ shutdown|FastAPI lifespan|\w+ shutdown complete|Finished server"
@@ -90,12 +96,35 @@ def check_private(paths: Iterable[Path], *, secret: Iterable[Path] = ()) -> None
         _check(path, 0o022, "write")
 
 
+def check_writable(folder: Path) -> None:
+    """Raise an error if a program that runs on a folder could not keep there what it must.
+
+    Parameters
+    ----------
+    folder : Path
+        The folder of a federation or of a site.
+
+    Raises
+    ------
+    InputError
+        With advice.
+    """
+    for path in (folder, *(path for each in WRITTEN.split() for path in folder.glob(each))):
+        if not os.access(path, os.W_OK, effective_ids=os.access in os.supports_effective_ids):
+            is_own = path.lstat().st_uid == os.geteuid()
+            how = "chmod u+w" if is_own else f"chown {os.geteuid()}"
+            how = f"{how} {shlex.quote(str(path))}, unless its disk is read-only"
+            raise InputError(f"{path} cannot be written: {how}")
+
+
 def _check(path: Path, mode: int, what: str) -> None:
     about = path.stat()
     if is_foreign(about):
         raise InputError(f"{path} belongs to another user of this machine: make a copy of your own")
     if about.st_mode & mode:
-        raise InputError(f"other users of this machine may {what} {path}: chmod go-rwx {path}")
+        raise InputError(
+            f"other users of this machine may {what} {path}: chmod go-rwx {shlex.quote(str(path))}"
+        )
 
 
 def is_foreign(about: os.stat_result) -> bool:

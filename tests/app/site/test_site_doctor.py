@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
@@ -14,6 +15,7 @@ from contextlib import closing, contextmanager, suppress
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any
@@ -23,6 +25,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from operated import ScriptedCarrier
+from strangers import NOBODY
 from test_site_worker import question
 from typed import invoke
 
@@ -41,6 +44,7 @@ from fedcluster_app.coordinator.service import operated
 from fedcluster_app.coordinator.service_client import Coordinator
 from fedcluster_app.site import doctor
 from fedcluster_app.site.file import SiteFile
+from fedcluster_app.site.logs import logged
 from fedcluster_app.site.membership import Membership
 from fedcluster_app.transports.flower.coordinator import check_state
 from fedcluster_app.transports.reloading import ReloadingSite, check_files
@@ -437,6 +441,51 @@ def test_the_doctor_of_a_coordinator_finds_what_its_start_refuses(led: Path, tmp
         if said:
             refused.setdefault(name, set()).add(damage)
     assert refused == REFUSED
+
+
+@contextmanager
+def unwritable(folder: Path, name: str) -> Iterator[Path]:
+    """A copy of a folder that belongs to this user, who is not root here, and may not write one."""
+    with TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        copy = shutil.copytree(folder, Path(place) / "copy")
+        path, before = copy / name, os.geteuid()
+        path.chmod(path.stat().st_mode & ~0o222)
+        if before == 0:  # who may write everywhere
+            for each in (copy, *copy.rglob("*")):
+                os.chown(each, NOBODY, -1)
+        os.seteuid(before or NOBODY)
+        try:
+            yield copy
+        finally:
+            os.seteuid(before)
+            path.chmod(path.stat().st_mode | 0o700)
+
+
+@pytest.mark.usefixtures("short_searches")
+@pytest.mark.parametrize("name", ["", "logs", "state", "state/site.db", "logs/audit.jsonl"])
+def test_the_doctor_finds_what_a_site_cannot_write(used, name, monkeypatch) -> None:
+    monkeypatch.setattr(doctor, "compiled_mark", Path)
+    assert not refusal_of_a_start(used / "site.toml")
+    list(doctor.examined(used / "site.toml", check_start=check_site))  # imports what it needs
+    with unwritable(used, name) as work:
+        said = refusal_of_a_start(work / "site.toml")
+        found = list(doctor.examined(work / "site.toml", check_start=check_site))
+    path = work / name
+    assert said == f"{path} cannot be written: chmod u+w {path}, unless its disk is read-only"
+    assert said in [each.said for each in found if each.state == "wrong"]
+
+
+@pytest.mark.parametrize("name", ["", "flower", "audit.jsonl", "flower/state.db"])
+def test_the_doctor_finds_what_a_coordinator_cannot_write(led, name) -> None:
+    with unwritable(led, name) as work:
+        said = refusal_of_a_coordinator(work)
+        with pytest.raises(InputError) as raised, logged(work / "logs" / "a.jsonl", printed=False):
+            pytest.fail("the log was begun")
+        found = list(examined(work, check_transport=check_state))
+    path = work / name
+    assert said == f"{path} cannot be written: chmod u+w {path}, unless its disk is read-only"
+    assert [each.said for each in found if each.what == "folder"] == [said] == [*raised.value.args]
 
 
 @pytest.mark.usefixtures("short_searches")
