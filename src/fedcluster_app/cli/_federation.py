@@ -230,7 +230,7 @@ def prune(
 ) -> None:
     """Remove what sites answered in runs that have ended; results and the list of runs stay.
 
-    Runs without these records can neither be resumed without asking again, nor forget a site.
+    Runs without these records resume, or forget a site, by asking everything again.
     """
     from fedcluster.errors import InputError
 

@@ -282,7 +282,7 @@ def content_without(federation: Federation, name: str, site: str, folder: Path) 
     Raises
     ------
     InputError
-        If there is no such run, it did not ask the site, or its records are missing.
+        If there is no such run, it did not ask the site, or had secure sums.
     """
     before = run_folder(federation, name)
     content = _read(before / "job.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -823,14 +824,19 @@ def test_a_site_is_forgotten_exactly_and_few_are_asked_again(algorithm, scale, t
         asked.choose(None, raw=True)
         return asked
 
-    before, after = tmp_path / "before", tmp_path / "after"
+    before = tmp_path / "before"
     execute(job, RecordedEngine(engine(rows), before))
-    forgetting = RecordedEngine(engine(others), after, (before, "c"))
-    without = execute(job, forgetting).outcome.value.state
     alone = execute(job, engine(others)).outcome.value.state
-    assert np.array_equal(without.centers, alone.centers)
-    assert np.array_equal(without.weights, alone.weights)
-    assert forgetting.reused >= (1 if (algorithm, scale) != ("kfed", "none") else 2)
+    for is_pruned in (False, True):
+        if is_pruned:
+            shutil.rmtree(before)
+        after = tmp_path / f"after-{is_pruned}"
+        forgetting = RecordedEngine(engine(others), after, (before, "c"))
+        without = execute(job, forgetting).outcome.value.state
+        assert np.array_equal(without.centers, alone.centers)
+        assert np.array_equal(without.weights, alone.weights)
+        reused = 1 if (algorithm, scale) != ("kfed", "none") else 2
+        assert forgetting.reused == 0 if is_pruned else forgetting.reused >= reused
 
 
 def test_a_site_that_was_missing_when_answers_were_recorded_is_asked_again(tmp_path: Path) -> None:
