@@ -219,9 +219,9 @@ HELD: ContextVar[dict[Any, Any] | None] = ContextVar("held", default=None)
 
 IN_ORDER_OF_USE = (
     *("kit", "check", "fit", "select-k", "report", "profile", "name", "compare", "evaluate"),
-    *("predict", "federation", "site", "flare", "watch", "new", "start", "doctor", "show", "run"),
-    *("cancel", "reload", "log", "evidence", "permit", "key", "operator", "backup", "restore"),
-    *("prune", "add-site", "remove-site", "rotate-key"),
+    *("predict", "simulate", "federation", "site", "flare", "watch", "new", "start", "doctor"),
+    *("show", "run", "cancel", "reload", "log", "evidence", "permit", "key", "operator", "backup"),
+    *("restore", "prune", "add-site", "remove-site", "rotate-key"),
 )
 ADVANCED = ("warm-up", "audit", "certificate", "groups")
 """Commands as help lists them; advanced ones by themselves, and those of neither list last."""
