@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 27_832,
+    "lines of the library": 28_241,
     "lines of the application": 21_614,
-    "modules": 233,
-    "functions": 4_544,
+    "modules": 234,
+    "functions": 4_581,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_988,
     "pages": 28,
-    "lines of tests": 65_629,
+    "lines of tests": 65_750,
     "lines of tests of refusals and pairs": 2_690,
 }
 

@@ -156,6 +156,8 @@ class Array:
     def reordered(self, value: Floats, order: NDArray[np.intp]) -> Floats:
         """Return an array with its clusters in another order: cluster i was cluster ``order[i]``.
 
+        A negative one is new, and has the numbers of the first.
+
         Examples
         --------
         >>> Array(("k", "d")).reordered(np.array([[1.0], [2.0]]), np.array([1, 0])).ravel()
@@ -164,11 +166,11 @@ class Array:
         array([1., 1., 0.])
         """
         for axis, name in enumerate(self.shape):
-            value = np.take(value, order, axis) if name == "k" else value
+            value = np.take(value, np.maximum(order, 0), axis) if name == "k" else value
         if self.below != "k":
             return value
-        places: Floats = np.argsort(order)[value.astype(np.intp)].astype(np.float64)
-        return places
+        places = np.argsort(order)[np.count_nonzero(order < 0) :]
+        return places[value.astype(np.intp)].astype(np.float64)
 
     def __str__(self) -> str:
         shape = f"({', '.join(self.shape)})"

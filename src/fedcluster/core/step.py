@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol, Self, runtime_checkable
 
@@ -210,6 +210,26 @@ class State:
         """Return a starting state with the given centres, (k, d)."""
         start = np.array(centers, dtype=np.float64)
         return cls(start, np.zeros(len(start)))
+
+    @property
+    def standing(self) -> State:
+        """The state by which rows are assigned: clusters that are gone are far from all rows.
+
+        The memory of a state has ``gone (k,)``, 1 for clusters of earlier years that are gone. They
+        keep their number, and their centre is their last one.
+
+        Examples
+        --------
+        >>> gone = {"gone": np.array([0.0, 1.0])}
+        >>> State(np.array([[2.0], [5.0]]), np.array([9.0, 0.0]), memory=gone).standing.centers
+        array([[2.e+00],
+               [6.e+06]])
+        """
+        memory = dict(self.memory)
+        if (gone := memory.pop("gone", None)) is None:
+            return self
+        far = 1e6 * (1.0 + np.abs(self.centers).max(initial=0.0))  # its square has 32 bits
+        return replace(self, centers=np.where(gone[:, None] > 0, far, self.centers), memory=memory)
 
 
 Describe = Callable[[Collection[str]], Sequence[Column]]

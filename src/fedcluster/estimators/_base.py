@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import count, pairwise
 from numbers import Integral
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -58,6 +59,7 @@ from fedcluster.jobs.doubts import (
     limit_line,
     one_site_lines,
 )
+from fedcluster.model.file import Model
 from fedcluster.options.choices import (
     INITS,
     PARTS,
@@ -412,6 +414,7 @@ class Federated(Fitted):
     verbose: int = 0
     profile: bool = False
     stability: bool | int = False
+    previous: Any = None
 
     _counted: ClassVar[str] = "n_clusters"
 
@@ -572,8 +575,8 @@ class Federated(Fitted):
         self.communication_rounds_ = report.outcome.account()
         self.sites_, self.steps_ = report.sites, list(report.outcome.steps)
         result = self._keep_clusters(report.outcome.value)
-        self.profiles_ = report.profiles
-        self._cluster_names = () if report.profiles is None else report.profiles.names
+        self.profiles_, self.succession_ = report.profiles, report.since
+        self._cluster_names = report.names
         self.stability_, self.privacy_ = report.stability, report.privacy
         self.influence_, self.objective_ = report.influence, report.objective
         self.inertia_error_ = report.inertia_error
@@ -590,7 +593,16 @@ class Federated(Fitted):
     @property
     def _k(self) -> Any:
         """The number of clusters, or the numbers to choose from."""
-        return getattr(self, self._counted)
+        k, earlier = getattr(self, self._counted), self._previous
+        if k is not None or earlier is None:
+            return k
+        return (Model.load(earlier) if isinstance(earlier, str | Path) else earlier).n_clusters
+
+    @property
+    def _previous(self) -> Any:
+        """The earlier fit as a model, or its file."""
+        fitted = isinstance(self.previous, Fitted)
+        return Model.from_estimator(self.previous) if fitted else self.previous
 
     def _job(self, n_rows: float, roles: ColumnRoles | None = None) -> Fit:
         """Return the parameters, checked against the number of rows, with the order of dates."""
@@ -609,6 +621,8 @@ class Federated(Fitted):
             "n_clusters": self._k,
             "algorithm": self._algorithm(),
             "init": checked_init(self.init, self._k),
+            "init_columns": tuple(map(str, getattr(self.init, "columns", ()))),
+            "previous": self._previous,
             "seed": seed if isinstance(seed, Integral) else check_random_state(seed),
             "n_init": None if self.n_init == "auto" else self.n_init,
             "prepare": _as_read(wanted(self.prepare), roles),
@@ -705,7 +719,7 @@ class Federated(Fitted):
         self.site_labels_: dict[str, Labels] = dict(zip(clients, parts, strict=True))
         self.rows_held_back_ = most("most_rows_held_back")
         self.lone_rows_ = most("most_lone_rows")
-        for line in few_clusters_line([self.labels_], self.n_clusters_):
+        for line in few_clusters_line([self.labels_], self._model.n_clusters):
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
         if self.prepare is not None:
             for line in one_site_lines(self.site_labels_, self.n_clusters_):

@@ -64,7 +64,8 @@ class FederatedKMeans(ClusterMixin, Federated):
         ("summaries", and "auto"), of the leaves of a tree grown from sums alone ("sums"), or of
         seeds that each site draws from its rows ("k-means++" and "random"); a callable ``init(X,
         n_clusters, random_state)`` draws the seeds at each site, as in scikit-learn. An array is
-        the start itself, and determines the order of the clusters.
+        the start itself, in the form of prepared rows, and determines the order of the clusters; a
+        data frame, like ``centers_frame_``, is one in the units of its columns.
     n_init : int or "auto", default="auto"
         Number of starts that are refined in the same rounds. "auto" is 1 unless the algorithm is
         "auto" too: then it is 8 to 48, more if there are few rows, and 32 if the sites draw the
@@ -116,6 +117,10 @@ class FederatedKMeans(ClusterMixin, Federated):
     stability : bool or int, default=False
         Whether to compare the clusters with those of replicates on resampled rows (a bootstrap):
         see ``stability_``. A number is that of replicates; True means 20.
+    previous : Model, fitted estimator or path of a model file, optional
+        The fit of an earlier year. Its clusters keep their number, which is their label and line,
+        and their name, and its centres are one more start; see ``succession_``. If ``n_clusters``
+        is None, it is that of this fit.
     robust : int, default=0
         F, the largest number of sites that may lie, of at least 2 F + 1: see
         ``docs/attacks.md#sites-that-lie``.
@@ -158,6 +163,10 @@ class FederatedKMeans(ClusterMixin, Federated):
     stability_ : Stability or None
         With ``stability``: how well each cluster is found again, the gap to its neighbour, and the
         meaning of both.
+    succession_ : Succession or None
+        With ``previous``: which clusters moved, grew or shrank, are new or gone, with the
+        probability that it is chance. The line of one that is gone keeps its last centre, with
+        weight 0, and no row has its label.
     privacy_ : PrivacySpent or None
         With ``epsilon``: the cost, as epsilon and as rho.
     influence_ : tuple of Influence
@@ -320,8 +329,8 @@ class FederatedFuzzyCMeans(ClusterMixin, Federated):
         `FFCM` for all its switches).
     init, n_init, max_iter, random_state, min_cluster_size, participation, sums_only
         As in `FederatedKMeans`, and so are ``prepare``, ``rule``, ``protection``, ``verbose``,
-        ``profile`` and ``stability``; a limit on the size of a cluster applies to sums of
-        memberships.
+        ``profile``, ``stability`` and ``previous``; a limit on the size of a cluster applies to
+        sums of memberships.
     tol : float, default=1e-4
         Converged when the Euclidean norm of the centres' move is at most ``tol`` times the root
         of the mean variance of a column.

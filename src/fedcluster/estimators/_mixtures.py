@@ -70,6 +70,8 @@ class FederatedGaussianMixture(DensityMixin, Federated):
         Text columns, as prepared by ``prepare``, have a probability for each level in each
         component, instead of means and variances; if all columns are text, the components are
         latent classes.
+    previous
+        As in `FederatedKMeans`, for ``n_components``.
     stability
         As in `FederatedKMeans`; requires ``merge``.
 

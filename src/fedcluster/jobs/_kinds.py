@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from fedcluster import preprocessing, recipes
-from fedcluster.core import Engine, Filter, Labels, PlannedStep, Result, SiteInfo, State
+from fedcluster.core import Engine, Filter, Floats, Labels, PlannedStep, Result, SiteInfo, State
 from fedcluster.errors import InputError
 from fedcluster.jobs._procedure import (
     JobReport,
@@ -19,6 +20,7 @@ from fedcluster.jobs._procedure import (
     Watch,
     clustering_of,
     drawn,
+    with_clustering,
 )
 from fedcluster.jobs.doubts import (
     alone_lines,
@@ -37,6 +39,7 @@ from fedcluster.options.choices import is_step
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.spec import for_metric
+from fedcluster.preprocessing.transform import by_columns
 from fedcluster.privacy import MinClusterSize, MinRows
 from fedcluster.recipes.combinations import check, check_steps, check_weights
 from fedcluster.recipes.fit import algorithm_of, clustering, clustering_steps, start_step
@@ -57,7 +60,7 @@ from fedcluster.rounds import Plan, run_plan, with_preprocessing
 MOST_TRIED, ROWS_A_CLUSTER = 50, 10
 """Largest number of clusters that "auto" considers, by likelihood; and rows per cluster."""
 
-NOT_PARAMETERS = {"algorithm", "seed", "means", "start"}
+NOT_PARAMETERS = {"algorithm", "seed", "means", "start", "previous", "also", "init_columns"}
 """Fields of a fit that a model file has elsewhere, or not at all."""
 WHERE_SET = {"m", "rule", "profile", "stability", "robust"}
 """Parameters that a model file has only if they are set."""
@@ -69,6 +72,7 @@ if TYPE_CHECKING:
     from fedcluster.preprocessing.agreement import Schema
 
 bootstrap = LazyModule("fedcluster.recipes.bootstrap")
+succession = LazyModule("fedcluster.recipes.succession")
 budgets = LazyModule("fedcluster.recipes.private")
 profiling = LazyModule("fedcluster.recipes.profiling")
 sweep = LazyModule("fedcluster.selection.sweep")
@@ -80,6 +84,12 @@ class Clustering(Procedure):
     fit: Fit
     auto: bool
     """Whether the job leaves the largest number of clusters open."""
+
+    @cached_property
+    def previous(self) -> Model | None:
+        """The model that the fit continues, read from its file if a file is given."""
+        given = self.fit.previous
+        return given if given is None or isinstance(given, Model) else Model.load(given)
 
     @property
     def preprocessing(self) -> PreprocessingSpec | Preprocessor | None:
@@ -109,7 +119,8 @@ class Clustering(Procedure):
         k, means = fit.n_clusters, fit.means
         for option, start in {"init": fit.init, "means_init": fit.start}.items():
             centers = start.centers if isinstance(start, State) else start
-            if isinstance(centers, np.ndarray) and centers.shape != (k, d):
+            own = option == "init" and fit.init_columns
+            if isinstance(centers, np.ndarray) and centers.shape != (k, d) and not own:
                 raise refused(
                     "start-shape", option=option, shape=centers.shape, n_clusters=k, n_columns=d
                 )
@@ -135,12 +146,14 @@ class Clustering(Procedure):
             yield from clustering_steps(replace(fit, n_clusters=k))
         yield from profiling.profile_steps(k, fit.prepare) if fit.profile else []
         yield from bootstrap.COMPARING if fit.stability else []
+        yield from [] if self.previous is None else succession.steps(self.previous)
 
     def plan(self, at: PlanContext, draws: Sequence[int] = ()) -> Plan[Any]:
         """Return the plan of questions about the prepared rows, also drawn again with seeds."""
         self.check(at.sites)
         n_rows, preprocessor = sum(rows_of(at.sites)), at.preprocessor
         fit = replace(type(self)(self.within(n_rows)).fit.at(at.sites), seed=at.seed)
+        fit = self._with_starts(fit, at) if len(at.columns) else fit
         if (ks := tried(fit.n_clusters)) is None:
             is_mixture = fit.model == "mixture"
             return recipes.mixture(fit, preprocessor) if is_mixture else clustering(fit)
@@ -150,6 +163,23 @@ class Clustering(Procedure):
         how = {"preprocessor": preprocessor, "draws": draws}
         chosen: Plan[Any] = sweep.select_k_plan(ks, fit, fit.rule, **how)
         return chosen
+
+    def _with_starts(self, fit: Fit, at: PlanContext) -> Fit:
+        """Return the fit with starts in the form of prepared rows."""
+        if self.previous is not None:
+            also = succession.earlier(self.previous, at.preprocessor, at.columns)
+            fit = replace(fit, also=also)
+        if not fit.init_columns:
+            return fit
+        init: Floats = fit.init  # type: ignore[assignment]
+        values = dict(zip(fit.init_columns, init.T.tolist(), strict=True))
+        centers = by_columns(at.preprocessor, at.columns).placed(values, len(init))
+        if np.isnan(centers).any() or len(centers) != fit.n_clusters:
+            raise InputError(
+                f"init has {len(centers)} centres with the columns {', '.join(fit.init_columns)}: "
+                f"{fit.n_clusters} clusters of {', '.join(at.columns)} need one number of each"
+            )
+        return replace(fit, init=centers)
 
     @property
     def _by_likelihood(self) -> bool:
@@ -190,13 +220,25 @@ class FitProcedure(Clustering):
         else:
             value = yield from with_preprocessing(self.plan(at), at.preprocessor)
         found, smallest = clustering_of(value), smallest_of(at.sites)
-        how = _of_clusters(found, at.preprocessor)
+        how, since = _of_clusters(found, at.preprocessor), None
+        if self.previous is not None:
+            grouped = self.fit.at(at.sites).grouped
+            found, since = yield from succession.continued(
+                found, how, self.previous, at.columns, at.seed, grouped=grouped
+            )
+            value = with_clustering(value, found)
+            stability = stability and stability.reordered(since.order)
         if not self.fit.profile:
-            return JobResult(value, stability, preprocessor=how)
+            return JobResult(value, stability, preprocessor=how, since=since)
         profiles = yield from profiling.profiles_of(
-            found.state, found.algorithm, how, at.columns, smallest=smallest
+            found.state,
+            found.algorithm,
+            how,
+            at.columns,
+            names=() if since is None else since.names,
+            smallest=smallest,
         )
-        return JobResult(value, stability, profiles, preprocessor=how)
+        return JobResult(value, stability, profiles, preprocessor=how, since=since)
 
     def _with_stability(self, at: PlanContext) -> Plan[tuple[Any, Stability]]:
         """Plan a clustering, its replicates and their comparison.
@@ -235,7 +277,11 @@ class FitProcedure(Clustering):
         self, value: Any, listener: Listener, seed: int, columns: Sequence[str]
     ) -> tuple[Influence, ...]:
         """Return the influence of each site on the centres of a fit, and which site is odd."""
-        return influences(clustering_of(value), listener, seed, columns)
+        found = clustering_of(value)
+        if "gone" in found.state.memory:
+            there = found.state.memory["gone"] == 0
+            found = replace(found, state=State.at(found.state.centers[there]))
+        return influences(found, listener, seed, columns)
 
     def foreseen(self, sites: Sequence[SiteInfo]) -> list[str]:
         """Return the warnings that sites have few groups of rows for a stated k."""
@@ -243,12 +289,14 @@ class FitProcedure(Clustering):
 
     def doubts(self, report: JobReport, labels: Mapping[str, Labels] | None = None) -> list[str]:
         """Return sentences on reasons to doubt the clusters."""
-        weights = report.clustering.state.weights
-        k, n_weighed = len(weights), int((weights > 0).sum())
+        state = report.clustering.state
+        n_gone = int(state.memory.get("gone", np.zeros(1)).sum())
+        k, weights = len(state.weights) - n_gone, state.weights[state.weights > 0]
         if labels is None:
-            of_rows = [*few_line(n_weighed, k), *alone_lines(report.influence, weights)]
+            of_rows = [*few_line(len(weights), k), *alone_lines(report.influence, weights)]
         else:
-            of_rows = [*few_clusters_line(labels.values(), k), *one_site_lines(labels, k)]
+            of_rows = few_clusters_line(labels.values(), k)
+            of_rows += one_site_lines(labels, k + n_gone)
         return [
             *of_rows,
             *groups_line(report.sites, k),
@@ -310,7 +358,7 @@ def model_of(report: JobReport, *, dtype: str = "float64", **more: Any) -> Model
         seed=job.seed,
         dtype=dtype,
         preprocessor=report.preprocessor,
-        names=() if report.profiles is None else report.profiles.names,
+        names=report.names,
         privacy={} if report.privacy is None else report.privacy.plain(),
     )
 

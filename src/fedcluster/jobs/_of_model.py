@@ -171,8 +171,9 @@ class EvaluateProcedure(OfModel):
         """Return the plan of questions about the prepared rows."""
         self.check(at.sites)
         model, job = self.model, self.job
+        state = model.state.standing
         return evaluation(
-            State(model.centers, model.weights, memory=model.memory),
+            State(state.centers, state.weights, memory=state.memory),
             m=model.algorithm.get("m"),
             classes=job.classes,
             complete=not job.labels,

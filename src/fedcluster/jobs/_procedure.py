@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from fedcluster.preprocessing.agreement import Schema
     from fedcluster.preprocessing.fitting import Fitted
     from fedcluster.privacy import PrivacySpent
+    from fedcluster.recipes.succession import Succession
     from fedcluster.selection import Selection
 
 release = LazyModule("fedcluster.jobs.release")
@@ -91,6 +92,7 @@ class JobResult:
     profiles: Profiles | None = None
     beside: Crossing | None = None
     preprocessor: Preprocessor | None = None
+    since: Succession | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,6 +127,8 @@ class JobReport:
         The preprocessing that was fitted, as the job specifies it.
     beside : Crossing, optional
         The rows in each pair of clusters of two models, if requested.
+    since : Succession, optional
+        What became of the clusters of the fit that this one continues.
     """
 
     job: Job
@@ -140,11 +144,17 @@ class JobReport:
     influence: tuple[Influence, ...] = ()
     prepare: PreprocessingSpec | None = None
     beside: Crossing | None = None
+    since: Succession | None = None
 
     @property
     def clustering(self) -> Result:
         """The clustering that was found or chosen."""
         return clustering_of(self.outcome.value)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the clusters, if they are known."""
+        return next((each.names for each in (self.since, self.profiles) if each is not None), ())
 
     @property
     def objective(self) -> str:
@@ -325,6 +335,7 @@ class Procedure(ABC):
             influence=self.influence(found.value, listener, seed, columns),
             prepare=self.preprocessing if fitting is not None else None,  # type: ignore[arg-type]
             beside=found.beside,
+            since=found.since,
         )
         return release.published(report) if must_round(report.sites) else report
 
@@ -387,6 +398,14 @@ def clustering_of(value: Any) -> Result:
     choice = choice_of(value)
     result: Result = value if choice is None else choice.results[choice.n_clusters]
     return result
+
+
+def with_clustering(value: Any, found: Result) -> Any:
+    """Return the value of a fit with another clustering."""
+    choice = choice_of(value)
+    if choice is None:
+        return found
+    return replace(choice, results={**choice.results, choice.n_clusters: found})
 
 
 def choice_of(value: Any) -> Selection | None:

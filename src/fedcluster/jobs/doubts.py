@@ -91,8 +91,8 @@ def few_clusters_line(labels: Iterable[Labels], k: int) -> list[str]:
     >>> few_clusters_line([np.array([0, 1])], 2), len(few_clusters_line([np.array([0, 0])], 2))
     ([], 1)
     """
-    there = sum(np.bincount(each[each >= 0], minlength=k) > 0 for each in labels)
-    return few_line(int(np.count_nonzero(there)), k)
+    there = set().union(*(np.unique(each[each >= 0]).tolist() for each in labels))
+    return few_line(len(there), k)
 
 
 def few_line(with_rows: int, k: int) -> list[str]:

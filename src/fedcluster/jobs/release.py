@@ -223,6 +223,7 @@ def published(report: Report) -> Report:
         stability=stability and _of_stability(stability, report.clustering.state.weights),
         influence=tuple(_numbers(each, n, 1.0) for each in report.influence),
         beside=crossing and Crossing(rounded(crossing.rows), float(rounded(crossing.weight))),
+        since=report.since and _of_succession(report.since, n),
     )
     return found
 
@@ -338,7 +339,7 @@ def _spreads_of(report: Any) -> dict[Any, float]:
 def _of_memory(name: str, array: Floats, n: float) -> Floats:
     """Return an array of a state's memory as it may be published."""
     array = array.astype(np.float64)
-    if name in ("cluster", "texts", "neighbours"):
+    if name in ("cluster", "texts", "neighbours", "gone"):
         return array
     if name in ("parts", "seen", "noise") and array.sum() > 1:
         return np.asarray(np.maximum(rounded(array), SMALLEST))
@@ -354,6 +355,18 @@ def _of_stability(stability: Stability, weights: Floats) -> Stability:
         stability,
         jaccards=to_steps(stability.jaccards, ROWS / n),
         between=to_steps(stability.between, ROWS / n),
+    )
+
+
+def _of_succession(since: Any, n: float) -> Any:
+    """Return what became of earlier clusters as it may be published."""
+    steps = ROWS / np.maximum(since.now, SMALLEST)
+    return replace(
+        since,
+        now=_if_counts(since.now),
+        moved=to_steps(since.moved, steps[:, None]),
+        changed=to_steps(since.changed, steps[:, None]),
+        grown=to_steps(since.grown, ROWS / max(n, ROWS)),
     )
 
 

@@ -69,6 +69,7 @@ class Assignment:
     at_once = 1 << 14  # number of rows whose distances to all centres are held at a time
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "state", self.state.standing)
         if not len(self.state.centers) and self.own is None:
             name = "the state" if self.algorithm is None else type(self.algorithm).__name__
             raise InputError(

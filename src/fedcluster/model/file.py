@@ -20,6 +20,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcluster import __version__, kernels, metrics, preprocessing
 from fedcluster.core import Algorithm, Assigns, Data, Floats, Labels, Limit, Rows, SiteInfo, State
@@ -30,8 +31,8 @@ from fedcluster.frames.columns import columns_of
 from fedcluster.lazy import LazyModule
 from fedcluster.model.assignment import Assignment, RowForm
 from fedcluster.options.choices import OWN_STEPS, STEPS, imported, written
-from fedcluster.preprocessing import NumericColumn, Preprocessor
-from fedcluster.preprocessing.transform import on_whole_rows
+from fedcluster.preprocessing import Preprocessor
+from fedcluster.preprocessing.transform import by_columns, on_whole_rows
 
 if TYPE_CHECKING:
     from fedcluster.model import simulation
@@ -39,9 +40,9 @@ else:
     simulation = LazyModule("fedcluster.model.simulation")
 
 FORMAT = "fedcluster-model"
-FORMAT_VERSION = 3
-"""Version of models whose algorithm assigns rows itself. Others are version 2, if rows are
-prepared, or 1, which older programs can read."""
+FORMAT_VERSION = 4
+"""Version of models with clusters that are gone; 3 if the algorithm assigns rows itself. Others are
+version 2, if rows are prepared, or 1, which older programs can read."""
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -196,6 +197,8 @@ def checked(
         d = len(held.columns if preprocessor is None else preprocessor.names_out)
         _check_shapes(held, d)
         memory = {name: _array(name, each) for name, each in held.memory.items()}
+        if "gone" in memory and memory["gone"].shape != (len(held.centers),):
+            raise ValueError("memory.gone must be a number for each cluster")
         sites = tuple(
             SiteInfo(site["name"], tuple(map(Limit.from_plain, site["limits"])))
             for site in held.sites
@@ -424,6 +427,7 @@ class Model:
         parameters = {"algorithm": "auto", **estimator.get_params()}
         seed = parameters.pop("random_state", None)
         parameters.pop("verbose", None)
+        parameters.pop("previous", None)
         return cls(
             **state_fields(state, estimator.algorithm_),
             columns=form.columns if columns is None else tuple(map(str, columns)),
@@ -585,7 +589,17 @@ there 129 and 42.4, as of mmol/l and mg/dl of glucose; if it is another unit, mu
 
         It then drops rows with a missing value, which have no cluster.
         """
-        return self.preprocessor or Preprocessor(tuple(map(NumericColumn, self.columns)), "drop")
+        return by_columns(self.preprocessor, self.columns)
+
+    @property
+    def there(self) -> NDArray[np.bool_]:
+        """Which clusters are there, (k,); others were those of an earlier fit, and are gone."""
+        return np.equal(self.memory.get("gone", np.zeros(len(self.weights))), 0.0)
+
+    @property
+    def n_clusters(self) -> int:
+        """The number of clusters that are not gone."""
+        return int(self.there.sum())
 
     @property
     def row_form(self) -> RowForm:
@@ -619,9 +633,10 @@ there 129 and 42.4, as of mmol/l and mg/dl of glucose; if it is another unit, mu
         The distance is over the present values of a prepared row.
         """
         rows = self.prepared(X)
+        centers = self.state.standing.centers
         if self.has_gaps:
-            return metrics.nearest_present(rows, self.centers)[1]
-        return on_whole_rows(lambda whole: kernels.nearest(whole, self.centers)[1], rows, 0.0)
+            return metrics.nearest_present(rows, centers)[1]
+        return on_whole_rows(lambda whole: kernels.nearest(whole, centers)[1], rows, 0.0)
 
     @property
     def has_gaps(self) -> bool:
@@ -679,8 +694,10 @@ there 129 and 42.4, as of mmol/l and mg/dl of glucose; if it is another unit, mu
     @property
     def _format_version(self) -> int:
         """Return the first format version whose readers label rows correctly by this model."""
-        if self.assigned_by is not None:
+        if "gone" in self.memory:
             return FORMAT_VERSION
+        if self.assigned_by is not None:
+            return 3
         return 1 if self.preprocessor is None else 2
 
     @property

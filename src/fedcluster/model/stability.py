@@ -6,7 +6,7 @@ Numbers of rows in each pair of clusters of two models, and their meaning.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -138,6 +138,17 @@ class Stability:
     def words(self) -> tuple[str, ...]:
         """Return "stable", "doubtful" or "unstable" for each cluster, "unknown" without rows."""
         return tuple(map(word, self.means.tolist(), self.between.tolist()))
+
+    def reordered(self, order: NDArray[np.intp]) -> Stability:
+        """Return the stability with clusters in another order; -1 is one without rows."""
+        places = np.argsort(order)[np.count_nonzero(order < 0) :]
+        known = np.where(order < 0, np.nan, 1.0)
+        return replace(
+            self,
+            jaccards=self.jaccards[:, order] * known,
+            neighbours=places[self.neighbours[order]],
+            between=self.between[order] * known,
+        )
 
     @property
     def found_again(self) -> NDArray[np.intp]:

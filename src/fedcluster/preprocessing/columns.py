@@ -138,6 +138,10 @@ class NumericColumn:
             return np.zeros(1)
         return np.array([data.grouped.scatter.get(self.name, 0.0) / self.scale**2])
 
+    def placed(self, values: Floats) -> Floats:
+        """Return the prepared values of values (n, 1) in the column's own units."""
+        return self._scaled(np.log1p(np.maximum(values, 0.0)) if self.log else values)
+
     def invert(self, prepared: Floats) -> Floats:
         """Return prepared values (n, 1) in the column's own units."""
         x = prepared * self.scale + self.shift
@@ -282,6 +286,10 @@ class Category:
         share = np.nan_to_num(replace(self, scale=1.0).apply(data, j))
         within: Floats = row_weights(data) @ (share * (1.0 - share)) / self.scale**2
         return within
+
+    def placed(self, values: Floats) -> Floats:
+        """Return the prepared values of shares of the levels."""
+        return values / self.scale
 
     def invert(self, prepared: Floats) -> Floats:
         """Return the shares of the levels in prepared rows."""

@@ -448,7 +448,8 @@ def known_columns(model: Any) -> KnownColumns | None:
     within = np.maximum(within, ODD.narrow * (within + between))
     if is_known and model.algorithm.get("objective") == "inertia":
         within = np.fmin(within, model.inertia / model.weights.sum())
-    if how is None and "precisions_cholesky" in model.memory:
+    is_merged = "parts" in model.memory  # clusters have several components
+    if how is None and "precisions_cholesky" in model.memory and not is_merged:
         within = _of_mixture(model, shares)
     if np.isnan(within).any():
         return None

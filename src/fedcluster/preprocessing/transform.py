@@ -477,6 +477,33 @@ class Preprocessor:
         parts = zip(self.columns, np.split(X, stops[:-1], axis=1), strict=True)
         return np.concatenate([column.invert(part) for column, part in parts], axis=1)
 
+    def placed(self, values: Mapping[str, Sequence[float]], k: int) -> Floats:
+        """Return k centres (k, p) of prepared rows from values in the units of the columns.
+
+        The inverse of `invert`, by the names in `names`. A column that is not there is NaN; if one
+        level of a text is there, others are 0.
+
+        Examples
+        --------
+        >>> how = Preprocessor((NumericColumn("age", shift=40.0, scale=10.0),))
+        >>> how.placed({"age": [50.0, 20.0]}, 2)
+        array([[ 1.],
+               [-2.]])
+        """
+        parts = []
+        for column in self.columns:
+            known = [name for name in column.names if name in values]
+            part = np.full((k, len(column.names)), 0.0 if known else np.nan)
+            for name in known:
+                part[:, column.names.index(name)] = values[name]
+            parts.append(column.placed(part))
+        X = np.concatenate(parts, axis=1)
+        if self.principal is not None:
+            X = np.asarray(self.principal.apply(X), dtype=np.float64)
+        if self.unit:
+            to_unit_length(X)
+        return X
+
     @property
     def assignments(self) -> tuple[()]:
         """Nothing, as the rows are not assigned to clusters."""
@@ -637,6 +664,11 @@ class Preprocessor:
             f"{np.count_nonzero(lacking)} of {len(X)} rows have a missing value, the first "
             f"one is row {int(np.argmax(lacking)) + 1}; fill them or drop these rows"
         )
+
+
+def by_columns(how: Preprocessor | None, columns: Iterable[str]) -> Preprocessor:
+    """Return the preparation of rows; without one, that of whole rows as they are, by name."""
+    return how or Preprocessor(tuple(map(NumericColumn, columns)), "drop")
 
 
 def _is_total(column: AnyColumn) -> bool:

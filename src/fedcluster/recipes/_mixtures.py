@@ -65,6 +65,7 @@ from fedcluster.recipes.fit import (
     description_step,
     drawn_starts,
     from_leaves,
+    with_previous,
 )
 from fedcluster.recipes.specifications import Fit
 from fedcluster.rounds import Plan, gather, reason
@@ -423,7 +424,7 @@ def _from_leaves(
         found = found[:N_FOUND]
     else:
         starts = [State(fit.centers * table.unit, fit.weights) for fit in hard]
-    begun = [_begun(step, each, table.texts) for each in [*found, *starts]]
+    begun = [_begun(step, e, table.texts) for e in with_previous([*found, *starts], spec)]
     return step, begun, State(rows.leaves.means, rows.leaves.weights)
 
 

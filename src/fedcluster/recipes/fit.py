@@ -35,6 +35,7 @@ from math import ceil
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcluster import algorithms, metrics
 from fedcluster.algorithms import FKM, Lloyd, SiteSummaries, VarianceTree
@@ -370,6 +371,7 @@ def _from_trimmed_starts(algorithm: Any, spec: Fit) -> Plan[Result]:
         n_seeds = spec.n_init or (trimming.TRIMMED_SEEDS if spec.algorithm == "auto" else 1)
         rng = stream(spec.seed, described.state.round)
         seeds = trimming.trimmed_seeds(described.state, k, algorithm.trim, n_seeds, rng)
+        seeds = with_previous(seeds, spec)
         history = described.history
     result: Result = yield from trimming.trimmed_run(algorithm, seeds, spec)
     return replace(result, history=history + result.history)
@@ -400,10 +402,18 @@ def canonical(state: State, algorithm: Algorithm) -> State:
     declared = allowed_of(algorithm).memory
     if not state.memory.keys() <= declared.keys():
         return state
-    order = by_weight(state.weights, state.centers)
-    memory = {name: declared[name].reordered(array, order) for name, array in state.memory.items()}
+    return ordered(state, algorithm, by_weight(state.weights, state.centers))
+
+
+def ordered(state: State, algorithm: Algorithm, order: NDArray[np.intp]) -> State:
+    """Return a state in which cluster i was cluster ``order[i]``, or was not there, of weight 0."""
+    declared, there = allowed_of(algorithm).memory, order >= 0
+    memory = {
+        name: declared[name].reordered(array, order) if name in declared else array
+        for name, array in state.memory.items()
+    }
     centers = state.centers[order] if len(state.centers) else state.centers
-    return replace(state, centers=centers, weights=state.weights[order], memory=memory)
+    return replace(state, centers=centers, weights=state.weights[order] * there, memory=memory)
 
 
 def _n_seeds(spec: Fit) -> int:
@@ -433,8 +443,21 @@ def _staying(n_starts: int, spec: Fit) -> Mapping[int, int]:
     return MANY if usual is HALVING and found and description_step(spec) else usual
 
 
+def with_previous(starts: Sequence[State], spec: Fit) -> list[State]:
+    """Return the starts of a search, and the centres of an earlier fit of as many clusters."""
+    if spec.also is None or len(spec.also) != spec.n_clusters or spec.algorithm != "auto":
+        return list(starts)
+    return [*starts, State.at(spec.also)]
+
+
 def drawn_starts(spec: Fit) -> Plan[Starts]:
     """Plan the starts that a specification requests, with the rounds that they take."""
+    starts, rounds = yield from _found_starts(spec)
+    return starts if _given_start(spec) else with_previous(starts, spec), rounds
+
+
+def _found_starts(spec: Fit) -> Plan[Starts]:
+    """Plan the starts without that of an earlier fit."""
     k, seed, auto = spec.n_clusters, spec.seed, spec.algorithm == "auto"
     m = spec.m if auto else None
     n_seeds = spec.n_init or (_n_seeds(spec) if auto else 1)

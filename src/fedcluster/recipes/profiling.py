@@ -157,6 +157,7 @@ def assigned_rows(
     reported : Preprocessor, optional
         The transform to the columns of the profile; by default those of the assignment.
     """
+    state = state.standing
     if isinstance(algorithm, Assigns):
         asked = Task(algorithm, replace(state, inertia=0.0, converged=False))
     else:

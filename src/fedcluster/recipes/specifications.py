@@ -126,6 +126,10 @@ class Fit:
         Determines every random choice.
     means : State, optional
         Weighted means of the rows to start from, if the server has some already.
+    also : ndarray of shape (k, d), optional
+        Centres, of prepared rows, that are one more start of a search.
+    init_columns : tuple of str
+        The names of the columns of ``init``, if it is in their units and not of prepared rows.
     grouped : bool
         Whether sites use their rows in groups, the means of which may be sent one by one.
     site_rows : tuple of float
@@ -171,6 +175,8 @@ class Fit:
     seed: int = parameter(0, SEED, metavar="N")
     start: State | None = absent(None)
     means: State | None = None
+    also: Floats | None = None
+    init_columns: tuple[str, ...] = ()
     grouped: bool = False
     participation: float = absent(1.0)
     prepare: PreprocessingSpec | None = absent(None)
@@ -179,6 +185,7 @@ class Fit:
     trim: float = absent(0.0)
     robust: int = absent(0)
     profile: bool = absent(False)
+    previous: str | Any = absent(None)
     stability: bool | int = absent(False)
     rule: Any = absent(None)
     epsilon: float | None = absent(None)
@@ -268,11 +275,21 @@ class _DescribedFit(_SearchedFit):
     ----------
     profile : bool
         Whether to profile the clusters, in two more rounds.
+    previous : str or Model, optional
+        The model of an earlier fit, or its file, whose clusters keep their numbers and names.
     """
 
     sums_only: bool = parameter(False, SUMS_ONLY, "--sums-only")
     profile: bool = parameter(
         False, "Describe what sets the clusters apart; takes two more rounds.", "--profile"
+    )
+    previous: str | Any = parameter(
+        None,
+        "Model of an earlier fit: clusters keep its numbers and names, and the report says what "
+        "changed. Takes two more rounds; -k is then by default that of the model.",
+        "--continue",
+        metavar="MODEL",
+        show_default=False,
     )
 
 
