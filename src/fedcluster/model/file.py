@@ -553,17 +553,18 @@ there 129 and 42.4, as of mmol/l and mg/dl of glucose; if it is another unit, mu
             some = data.X[:: max(1, -(-len(data) // most))]
             at = [place.get(name, j) for j, name in enumerate(known.names)]  # arrays have no names
             X = some[:, at].astype(np.float64)
-            if self.adjusts:
-                X = self._without_offset(data, known.names)
+            if self.adjusts:  # an offset moves no codes
+                is_code, rows = [name in known.levels for name in known.names], data.X[:, at]
+                X = np.where(is_code, rows, self._without_offset(data, known.names))
+                X = X[~np.isnan(X).all(axis=1)]
             for line in known.unlike(X, part.name if options else None):
                 yield line if options or not part.where else f"{part.where}{line}"
 
     def _without_offset(self, data: Data, names: Sequence[str]) -> Floats:
-        """Return whole rows of a site in the units of the named columns, without its offset."""
+        """Return rows of a site in the units of the named columns, without its offset."""
         assert self.preprocessor is not None
         rows = self.preprocessor.invert(self.preprocessor.aligned(data).astype(np.float64))
-        places = [self.preprocessor.names.index(name) for name in names]
-        return rows[~np.isnan(rows).any(axis=1)][:, places]
+        return rows[:, [self.preprocessor.names.index(name) for name in names]]
 
     @property
     def state(self) -> State:

@@ -158,8 +158,8 @@ def test_what_is_no_model_is_refused_in_one_line(path, text, message):
     ("change", "message"),
     [
         (
-            {"format_version": 4, "fedcluster_version": "9.0"},
-            "was made by a newer fedcluster (9.0, format 4, this one reads 3); upgrade fedcluster",
+            {"format_version": 5, "fedcluster_version": "9.0"},
+            "was made by a newer fedcluster (9.0, format 5, this one reads 4); upgrade fedcluster",
         ),
         ({"format_version": "1"}, "format_version must be a whole number, not '1'; fit again"),
         ({"centers": None}, "centers must be a list, not None; fit again"),
