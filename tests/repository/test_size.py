@@ -28,8 +28,8 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_242,
-    "lines of the application": 21_614,
+    "lines of the library": 28_236,
+    "lines of the application": 21_605,
     "modules": 234,
     "functions": 4_581,
     "modules that a fit loads": 73,

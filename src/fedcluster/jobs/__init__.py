@@ -17,7 +17,7 @@ from fedcluster.jobs._procedure import choice_of as choice_of
 from fedcluster.jobs._procedure import clustering_of as clustering_of
 from fedcluster.jobs._procedure import drawn as drawn
 from fedcluster.jobs._procedure import fitted_preprocessing as fitted_preprocessing
-from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
+from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.recipes.specifications import (
     Compare,
     Evaluate,
@@ -111,21 +111,15 @@ def procedure_of(job: Job) -> Procedure:
     return procedure
 
 
-def plan_of(
-    job: Job,
-    sites: Sequence[SiteInfo],
-    seed: int | None = None,
-    preprocessor: Preprocessor | None = None,
-) -> Plan[Any]:
-    """Return the plan of questions to these sites about the prepared rows.
+def plan_of(job: Job, sites: Sequence[SiteInfo]) -> Plan[Any]:
+    """Return the plan of questions to these sites about rows as they are.
 
     Raises
     ------
     InputError
         If the job is not possible for these sites.
     """
-    drawn_seed = drawn(job.seed) if seed is None else seed
-    return procedure_of(job).plan(PlanContext(sites, drawn_seed, preprocessor))
+    return procedure_of(job).plan(PlanContext(sites, drawn(job.seed), None))
 
 
 def job_from_json(name: str, parameters: Mapping[str, Any]) -> Job:

@@ -99,12 +99,12 @@ def evaluation(
     }
 
 
-def objective_value(objective: Metric, state: State, seed: int = 0) -> Plan[dict[str, float]]:
+def objective_value(objective: Metric, state: State) -> Plan[dict[str, float]]:
     """Plan one round about the objective of a clustering, under the name that its fit uses.
 
     It refers to the rows as in the fit, including those of no cluster.
     """
-    [answers] = yield [Task(objective, state_for(objective, state), seed, everyone=True)]
+    [answers] = yield [Task(objective, state_for(objective, state), 0, everyone=True)]
     name = metric_name(objective)
     return {name: shown_value(name, objective.score(state, answers.total()))}
 

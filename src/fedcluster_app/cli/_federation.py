@@ -844,17 +844,14 @@ def rotate_key(
             raise InputError("--revoke gives no new key: leave --public-key out")
         lifecycle.revoke(folder, site)
         say(f"The key of {site} does not count any more.")
-        _await_notice(federation)
-        return
-    if federation.has_flare:
+    elif federation.has_flare:
         _kits(federation, public_key).renew_kits(folder, [site])
         _tell_of_kit(federation, site)
-        _await_notice(federation)
-        return
-    path = lifecycle.rotate_key(folder, site, public_key)
-    if public_key is not None:
+    elif public_key is not None:
+        lifecycle.rotate_key(folder, site, public_key)
         say(f"Accepted the key with the digest {digest_of(public_key)}; {site} takes it by itself.")
     else:
+        path = lifecycle.rotate_key(folder, site)
         say(f"Wrote {path}: hand it to {site} by a way that nobody else can read, and delete it.")
         say("The site puts it in the place of its own file of that name; one that runs notices.")
     _await_notice(federation)

@@ -77,6 +77,22 @@ the database of the SuperLink, to which a run adds less than 1 kB once it has en
 KNOWN = "known"
 
 
+@contextmanager
+def controlling(access: Access) -> Iterator[ControlHttpClient]:
+    """Yield a client of Flower's interface for administrators, which answers within the block.
+
+    Raises
+    ------
+    SiteError
+        If Flower's SuperLink does not answer.
+    """
+    try:
+        with closing(programs.client(ControlHttpClient, access, 3)) as control:
+            yield control
+    except httpx.HTTPError as error:
+        raise SiteError(unanswered(error, "Flower's superlink")) from error
+
+
 class Registry(FolderWatch):
     """Registration of a federation's keys with its SuperLink.
 
@@ -95,12 +111,9 @@ class Registry(FolderWatch):
     def register(self, federation: Federation) -> bool:
         """Register the valid keys with Flower, and no others."""
         nodes, waits = dict[str, list[int]](), False
-        try:
-            if not federation.insecure:
-                with closing(programs.client(ControlHttpClient, self._access, 3)) as control:
-                    nodes, waits = _registered(federation, control)
-        except httpx.HTTPError as error:
-            raise SiteError(unanswered(error, "Flower's superlink")) from error
+        if not federation.insecure:
+            with controlling(self._access) as control:
+                nodes, waits = _registered(federation, control)
         write_json(federation.file("flower", NODES), nodes)
         write_json(federation.file("flower", STATUSES), key_status(federation))
         return waits
@@ -363,10 +376,6 @@ class FlowerCarrier:
     access: Access
     superlink: ManagedProcess
 
-    def _control(self) -> closing[ControlHttpClient]:
-        """Return a client of Flower's interface for administrators, to be used in a block."""
-        return closing(programs.client(ControlHttpClient, self.access, 3))
-
     def ready(self) -> Mapping[str, Any]:
         """Return the site of each of Flower's nodes, for ``job.json``.
 
@@ -390,19 +399,17 @@ class FlowerCarrier:
             fab=fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {})),
             override_config=user_config_to_proto({"job": folder.name}),
         )
-        try:
-            with self._control() as control:
+        with controlling(self.access) as control:
+            try:
                 run = control.StartRun(request).run_id
-        except httpx.HTTPStatusError as error:
-            why = " ".join(error.response.text.split())[:300]
-            raise InputError(f"Flower did not take the run: {why}") from error
-        except httpx.TransportError as error:
-            raise SiteError(unanswered(error, "Flower's superlink")) from error
+            except httpx.HTTPStatusError as error:
+                why = " ".join(error.response.text.split())[:300]
+                raise InputError(f"Flower did not take the run: {why}") from error
         (folder / "flower-run").write_text(str(run), encoding="utf-8")
 
     def stop(self, folder: Path) -> None:
         """Let Flower stop a run, if it is active."""
-        with suppress(httpx.HTTPError, OSError, ValueError), self._control() as control:
+        with suppress(SiteError, OSError, ValueError), controlling(self.access) as control:
             control.StopRun(StopRunRequest(run_id=_run_id(folder)))
 
     def end(self, folder: Path) -> str | None:
@@ -414,11 +421,8 @@ class FlowerCarrier:
             If Flower's SuperLink does not answer.
         """
         run = _run_id(folder)
-        try:
-            with self._control() as control:
-                status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
-        except httpx.HTTPError as error:
-            raise SiteError(unanswered(error, "Flower's superlink")) from error
+        with controlling(self.access) as control:
+            status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
         return (status.details or status.sub_status) if status.status == "finished" else None
 
     def sites_online(self) -> list[str]:
@@ -429,11 +433,8 @@ class FlowerCarrier:
         SiteError
             If Flower's SuperLink does not answer.
         """
-        try:
-            with self._control() as control:
-                nodes = control.ListNodes(ListNodesRequest()).nodes_info
-        except httpx.HTTPError as error:
-            raise SiteError(unanswered(error, "Flower's superlink")) from error
+        with controlling(self.access) as control:
+            nodes = control.ListNodes(ListNodesRequest()).nodes_info
         begun = registered_nodes(self.federation)
         known = nodes_now(self.federation.file("flower"), begun)
         names = {node: site for site, own in known.items() for node in own}
