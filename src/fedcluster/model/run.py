@@ -288,8 +288,8 @@ def read_run(folder: Path) -> Run:
     folder = written_by(folder)
     paths = {name: folder / f"{name}.json" for name in FILES}
     content = {name: _read(path, name) for name, path in paths.items() if path.is_file()}
-    if not content:
-        named = ", ".join(f"{name}.json" for name in FILES)
+    if not content.keys() - {"comparison"}:  # whose outcomes are of the clusters of a fit beside it
+        named = ", ".join(f"{name}.json" for name in FILES if name != "comparison")
         raise InputError(f"{folder} holds no result (none of {named}); name the folder of --out")
     made = min(path.stat().st_mtime for path in paths.values() if path.is_file())
     return Run(folder.resolve().name, **content, date=day_of(made))

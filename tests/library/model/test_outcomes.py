@@ -270,5 +270,9 @@ def test_the_command_says_what_python_does(tmp_path, monkeypatch):
     shown = [each["corrected"][0] for each in written["comparison"]["outcomes"]]
     assert shown == pytest.approx([each.corrected[0] for each in own])
     assert "was clustered by" in fails("compare model.json", *files, "--outcome", "x", "--out", "d")
+    assert "c holds no result (none of model.json, " in fails("report c")
+    Path("c/model.json").write_bytes(Path("model.json").read_bytes())
+    assert run("report c").exit_code == 0
+    assert "Tests of outcomes" in Path("c/report.html").read_text("utf-8")
     ran = run("compare model.json", *files, "--outcome", "died", "--time", "days", "--json")
     assert json.loads(ran.stdout)["comparison"]["outcomes"][0]["name"] == "died by days"
