@@ -28,7 +28,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_236,
+    "lines of the library": 28_239,
     "lines of the application": 21_605,
     "modules": 234,
     "functions": 4_581,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_988,
     "pages": 28,
-    "lines of tests": 65_752,
+    "lines of tests": 65_754,
     "lines of tests of refusals and pairs": 2_690,
 }
 

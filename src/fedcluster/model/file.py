@@ -521,7 +521,7 @@ there 129 and 42.4, as of mmol/l and mg/dl of glucose; if it is another unit, mu
         Parameters
         ----------
         n_rows : int, optional
-            The number of rows of each site; by default the mean of the fit.
+            The number of rows of each site; by default the mean of the fit, at most 100,000.
         seed : int, default=0
             The seed of all draws.
 

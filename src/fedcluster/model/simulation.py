@@ -28,12 +28,18 @@ Tables = dict[str, dict[str, NDArray[Any]]]
 """Cells (n,) of columns, by site."""
 
 
-def simulated(model: Any, n_rows: int | None, seed: int) -> tuple[Tables, dict[str, Labels]]:
-    """Return tables and the clusters that their rows were drawn from, by site; see `Model`."""
+def simulated(
+    model: Any, n_rows: int | None, seed: int, *, most: int = 100_000
+) -> tuple[Tables, dict[str, Labels]]:
+    """Return tables and the clusters that their rows were drawn from, by site; see `Model`.
+
+    ``most``: largest number of rows of a site if none is given.
+    """
     if not len(model.centers):
         raise InputError("the model has no centres to draw rows about; fit one that has them")
     sites = [site.name for site in model.sites] or ["rows"]
-    n = max(1, round(model.weights.sum() / len(sites))) if n_rows is None else n_rows
+    usual = min(max(1, round(model.weights.sum() / len(sites))), most)
+    n = usual if n_rows is None else n_rows
     if n < 1:
         raise InputError(f"a site has at least 1 row, not {n}")
     rng, at = np.random.default_rng(seed), np.repeat(np.arange(len(sites)), n)

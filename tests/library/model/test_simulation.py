@@ -143,6 +143,8 @@ def test_a_model_of_centres_alone_is_as_wide_as_these_are_apart() -> None:
     assert tables["rows"]["age"][labels["rows"] == 1].std() == pytest.approx(2.0, rel=0.1)
     assert set(labels["rows"].tolist()) == {0, 1}
     assert "a quarter of the distance" in [*not_known(model)][1]
+    many = Model(np.array([[0.0], [8.0]]), np.array([5e9, 3e9]), ("age",)).simulate()[1]
+    assert len(many["rows"]) == 100_000
     none = Model(np.zeros((0, 1)), np.ones(2), ("age",))
     with pytest.raises(InputError, match="no centres to draw rows about"):
         none.simulate()
