@@ -14,7 +14,7 @@ from peer import KNOWN as KNOWN
 from peer import STEPS as STEPS
 
 from fedcluster.engines.client import Client
-from fedcluster_app.transports import flower
+from fedcluster_app.transports.flower import _transport as flower
 from fedcluster_app.transports.flower._transport import replied
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder

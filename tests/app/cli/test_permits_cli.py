@@ -24,7 +24,7 @@ from fedcluster_app.coordinator.run_job import run_job
 from fedcluster_app.coordinator.runs import Run, content_of, how_to_go_on
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, site_auditor, site_log, site_responder
-from fedcluster_app.transports.flower import flower_engine
+from fedcluster_app.transports.flower._transport import flower_engine
 from fedcluster_app.trust.audit_log import read_log, verify
 from fedcluster_app.trust.permits import NO_PERMIT
 from fedcluster_app.wire.remote import RemoteEngine

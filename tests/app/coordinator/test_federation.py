@@ -53,10 +53,10 @@ from fedcluster_app.site.membership import Membership, site_auditor
 from fedcluster_app.site.worker import keep_results
 from fedcluster_app.transports.flower import _app as apps
 from fedcluster_app.transports.flower import _programs as programs
-from fedcluster_app.transports.flower import coordinator, flower_engine
+from fedcluster_app.transports.flower import coordinator
 from fedcluster_app.transports.flower._launcher import SECRET, FleetOnly
 from fedcluster_app.transports.flower._programs import is_healthy
-from fedcluster_app.transports.flower._transport import discover_nodes
+from fedcluster_app.transports.flower._transport import discover_nodes, flower_engine
 from fedcluster_app.trust import owned_files
 from fedcluster_app.trust.audit_log import read_log
 from fedcluster_app.trust.owned_files import ManagedProcess, shorten_log, wait_for_port

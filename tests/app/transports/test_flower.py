@@ -14,7 +14,7 @@ from fedcluster.engines.wire import unpack
 from fedcluster.errors import CancelledError, SiteError
 from fedcluster.rounds import run
 from fedcluster_app.transports.flower import _transport as flower
-from fedcluster_app.transports.flower import flower_engine
+from fedcluster_app.transports.flower._transport import flower_engine
 from fedcluster_app.wire import exchange
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder

@@ -4,7 +4,3 @@ A coordinator runs Flower's SuperLink and its ServerApp; a site is one of Flower
 program of Flower's. Sites only connect outwards. ``test_flower_contract.py`` lists everything that
 is relied on.
 """
-
-from fedcluster_app.transports.flower._transport import flower_engine
-
-__all__ = ["flower_engine"]

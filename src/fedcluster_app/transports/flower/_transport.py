@@ -10,14 +10,12 @@ import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import count
+from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.serverapp import Grid
 
 from fedcluster.engines.reply_validation import NOTHING_STATED, ReplyBounds
 from fedcluster.engines.wire import PROTOCOL, WireError, pack, unpack
-from fedcluster_app.coordinator.run_job import engine_over
-from fedcluster_app.transports.reloading import ReloadingSite
 from fedcluster_app.wire.exchange import (
     Reply,
     RetryingTransport,
@@ -28,6 +26,11 @@ from fedcluster_app.wire.exchange import (
 )
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import RequestQueue, Responder
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
+    from fedcluster_app.transports.reloading import ReloadingSite
 
 KIND = "query"
 KEY = "fedcluster"
@@ -82,6 +85,8 @@ def flower_engine(
         If there is no site, two nodes have the same name, or the quorum is not between 1 and their
         number.
     """
+    from fedcluster_app.coordinator.run_job import engine_over  # a site imports this module, too
+
     carrier = FlowerCarrier(grid, nodes, now)
     transport = RetryingTransport(carrier, deadline, cancelled, responded, revoked=revoked)
     return engine_over(
