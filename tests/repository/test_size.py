@@ -29,7 +29,7 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 28_239,
-    "lines of the application": 21_605,
+    "lines of the application": 21_607,
     "modules": 234,
     "functions": 4_581,
     "modules that a fit loads": 73,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_988,
     "pages": 28,
-    "lines of tests": 65_761,
+    "lines of tests": 65_771,
     "lines of tests of refusals and pairs": 2_690,
 }
 

@@ -265,6 +265,8 @@ def _advice(error: Exception) -> str | None:
         return str(error)
     if isinstance(error, PermissionError) and error.filename:
         return f"{error.filename2 or error.filename} cannot be used: {reason(error)}"
+    if "no locator available" in str(error):  # numba's words, as a module is imported
+        return "compiled kernels can be stored nowhere: set NUMBA_CACHE_DIR to a folder of yours"
     if hasattr(error, "format_message"):  # an error in the command line itself
         command = getattr(getattr(error, "ctx", None), "command_path", "fedcluster")
         if now := said_now(str(getattr(error, "option_name", "")), command):

@@ -119,6 +119,16 @@ def test_no_fit_compiles_after_it(name: str, n: int, dtype: type) -> None:
     assert announcer.compiled == before
 
 
+def test_an_account_without_any_folder_for_kernels_is_told_how_to_name_one() -> None:
+    """numba raises its own error as the kernels are imported, here for want of another way."""
+    env = {**os.environ, "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
+    env.pop("NUMBA_CACHE_DIR", None)
+    command = [sys.executable, "-m", "fedcluster_app", "warm-up"]
+    ran = subprocess.run(command, env=env, capture_output=True, text=True)
+    [line] = ran.stderr.splitlines()
+    assert (ran.returncode, "set NUMBA_CACHE_DIR to a folder of yours" in line) == (2, True), line
+
+
 def test_a_site_compiles_once_on_a_machine(monkeypatch: pytest.MonkeyPatch, mark: Path) -> None:
     said: list[str] = []
     began: list[list[str]] = []
