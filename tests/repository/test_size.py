@@ -29,7 +29,7 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 28_239,
-    "lines of the application": 21_607,
+    "lines of the application": 21_608,
     "modules": 234,
     "functions": 4_581,
     "modules that a fit loads": 73,

@@ -199,7 +199,7 @@ def settings_in(settings: Sequence[str]) -> Table:
 
     Examples
     --------
-    >>> settings_in(["fit.tol=0.01", "codes.sex.female=F", "dates=age"])
+    >>> settings_in(["fit.tol=.01", "codes.sex.female=F", "dates=age"])
     {'fit': {'tol': 0.01}, 'codes': {'sex': {'female': 'F'}}, 'dates': {'': 'age'}}
     """
     said: dict[Path_, Any] = {}
@@ -231,9 +231,10 @@ def _setting(text: str) -> tuple[list[str], Any]:
 
 
 def _in_toml(text: str) -> Any:
-    """Return a value that is written in TOML, or else the text."""
+    """Return a value that is written in TOML, or as .05, or else the text."""
+    number = re.sub(r"^([+-]?)\.(?=\d)", r"\g<1>0.", text)  # .05, which is no TOML
     try:
-        content = tomllib.loads(f"value = {text}")
+        content = tomllib.loads(f"value = {number}")
     except tomllib.TOMLDecodeError:
         return text
     return content["value"] if len(content) == 1 else text
