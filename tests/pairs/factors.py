@@ -79,6 +79,9 @@ FIT: Factors = {
     "seed": named(0, 7),
     "start": {"none": None, "means": State.at(MEANS + 0.25)},
     "means": {"none": None, "given": State(MEANS + 0.25, np.array([30.0, 20.0, 10.0]))},
+    "also": named(None),
+    "init_columns": named(()),
+    "previous": named(None, "plain", "prepared"),
     "grouped": named(False, True),
     "participation": named(1.0, 0.6),
     "prepare": PREPARE,
@@ -241,15 +244,16 @@ say nothing make groups of their rows, which noise does not go with, unless they
 a network they answer nothing with noise without one. Positions, not means, are sums alone. Persons
 need a budget that counts their rows."""
 
+EARLIER = "previous=plain; previous=prepared"
 AT_HOME = "engine=local; engine=resumed; engine=dask"
 APART = [
     frozenset([one, other])
     for text, others in {
         # a sparse matrix, or a table of numbers, has no names and no texts
         "source=npz": "text=True; dates held=True; missing=True; engine=dask; site.id_column=id; "
-        "site.weight_column=weight; site.group_column=person; site.label_column=label",
-        "way=array": "text=True; dates held=True",
-        "way=sparse": "text=True; dates held=True; missing=True",
+        f"{EARLIER}; site.weight_column=weight; site.group_column=person; site.label_column=label",
+        "way=array": f"text=True; dates held=True; {EARLIER}",
+        "way=sparse": f"text=True; dates held=True; missing=True; {EARLIER}",
         # how many columns texts become depends on the rows that groups and limits leave
         "text=True": "init=array; start=means; means=given",
         # there is no such column

@@ -289,6 +289,9 @@ def of_job(world: World) -> list[str]:
         value = words.get(each.name, each.default)
         if not each.metadata or value == each.default:
             continue
+        if each.name == "previous":
+            value.save(world.folder / "previous.json")
+            value = world.folder / "previous.json"
         if (kind, each.name, value) == (Fit, "m", FUZZY):
             said.append("--fuzzy")
         elif each.name not in OPTIONS:

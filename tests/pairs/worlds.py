@@ -138,6 +138,7 @@ class World:
         if "prepare" in given:
             given["prepare"] = with_columns(given["prepare"], self)
         if self.job_name == "fit":
+            given["previous"] = given["previous"] and model(given["previous"])
             return given | {name: for_width(given[name], self) for name in STARTS}
         return given | {key: model(given[key]) for key in ("model", "beside") if given.get(key)}
 

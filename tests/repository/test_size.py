@@ -28,20 +28,20 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_239,
-    "lines of the application": 21_608,
+    "lines of the library": 28_242,
+    "lines of the application": 21_676,
     "modules": 234,
-    "functions": 4_581,
+    "functions": 4_584,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
-    "options": 225,
-    "options of fit": 23,
+    "options": 227,
+    "options of fit": 24,
     "refused combinations": 49,
-    "words of the pages": 35_988,
+    "words of the pages": 36_147,
     "pages": 28,
-    "lines of tests": 65_771,
-    "lines of tests of refusals and pairs": 2_690,
+    "lines of tests": 65_830,
+    "lines of tests of refusals and pairs": 2_698,
 }
 
 

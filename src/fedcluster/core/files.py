@@ -169,6 +169,8 @@ def plain(value: Any) -> Any:
         return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
     if isinstance(value, Mapping):
         return {key: plain(each) for key, each in value.items()}
+    if hasattr(value, "tolist"):  # an array
+        value = value.tolist()
     if isinstance(value, list | tuple):
         return [plain(each) for each in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

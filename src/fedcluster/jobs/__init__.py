@@ -7,6 +7,8 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from fedcluster.core import Engine, SiteInfo
 from fedcluster.jobs._kinds import model_name as model_name
 from fedcluster.jobs._kinds import model_of as model_of
@@ -128,5 +130,7 @@ def job_from_json(name: str, parameters: Mapping[str, Any]) -> Job:
     for key, kind in (("prepare", PreprocessingSpec), ("rule", Rule)):
         if isinstance(made.get(key), Mapping):
             made[key] = kind(**made[key])
+    if isinstance(made.get("init"), list):
+        made["init"] = np.array(made["init"])
     job: Job = JOBS[name](**made)
     return job

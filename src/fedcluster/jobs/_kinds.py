@@ -54,6 +54,7 @@ from fedcluster.recipes.specifications import (
     fit_of,
     rows_of,
     smallest_of,
+    together_of,
 )
 from fedcluster.rounds import Plan, run_plan, with_preprocessing
 
@@ -222,9 +223,8 @@ class FitProcedure(Clustering):
         found, smallest = clustering_of(value), smallest_of(at.sites)
         how, since = _of_clusters(found, at.preprocessor), None
         if self.previous is not None:
-            grouped = self.fit.at(at.sites).grouped
             found, since = yield from succession.continued(
-                found, how, self.previous, at.columns, at.seed, grouped=grouped
+                found, how, self.previous, at.columns, at.seed, together=together_of(at.sites)
             )
             value = with_clustering(value, found)
             stability = stability and stability.reordered(since.order)

@@ -144,14 +144,16 @@ class Comparison:
         return [f"{each.sentence(tested)}." for each in self.outcomes]
 
 
-def said_p(p: float) -> str:
-    """Return a p-value in words.
+def said_p(p: float | None) -> str:
+    """Return a p-value in words; an en dash if unknown.
 
     Examples
     --------
-    >>> said_p(0.0004), said_p(0.0123), said_p(0.3)
-    ('p < .001', 'p = .012', 'p = .300')
+    >>> said_p(0.0004), said_p(0.0123), said_p(0.3), said_p(None)
+    ('p < .001', 'p = .012', 'p = .300', '–')
     """
+    if p is None or math.isnan(p):
+        return "–"
     return "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".", 1)
 
 

@@ -545,6 +545,11 @@ def smallest_of(sites: Iterable[SiteInfo]) -> int:
     return max((_largest(limits, "MinClusterSize") for limits in distinct_limits(sites)), default=1)
 
 
+def together_of(sites: Iterable[SiteInfo]) -> int:
+    """Return the largest number of rows that a site uses as one: in groups of p, below 2 p."""
+    return max((2 * _largest(each, "Groups") - 1 for each in distinct_limits(sites)), default=1)
+
+
 def _largest(limits: Sequence[Limit], name: str) -> int:
     """Return the largest p of the limits with a given name, 1 if there is none."""
     every = (dict(limit.parameters) for limit in limits if limit.name == name)

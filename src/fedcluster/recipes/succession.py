@@ -25,12 +25,12 @@ import scipy
 from numpy.typing import NDArray
 
 from fedcluster.algorithms import FFCM, Lloyd, MergedMixture, SphericalKMeans, TrimmedLloyd
-from fedcluster.core import Algorithm, Answers, Floats, Result, State, Task
+from fedcluster.core import Algorithm, Answers, Floats, Result, RowTransform, State, Task
 from fedcluster.errors import InputError
 from fedcluster.metrics.clusters import Scatter
 from fedcluster.metrics.external import Agreement
 from fedcluster.model.file import Model
-from fedcluster.model.outcomes import holm
+from fedcluster.model.outcomes import holm, said_p
 from fedcluster.model.run import Run
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing.transform import by_columns
@@ -38,7 +38,7 @@ from fedcluster.recipes.bootstrap import draws
 from fedcluster.recipes.fit import ordered
 from fedcluster.recipes.profiling import assigned_rows, crossed
 from fedcluster.rounds import Plan, gather, server_update
-from fedcluster.texts import Table, percent
+from fedcluster.texts import Table, percent, short_number
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,29 +78,28 @@ class Succession:
 
     def _cluster(self, j: int) -> dict[str, Any]:
         """Return what became of a cluster as JSON-compatible values."""
-        new, gone = np.isnan(self.then[j]), self.order[j] < 0
         stayed = ~np.isnan(self.then) & (self.order >= 0)
-        shares = [(each * stayed)[j] / np.nansum(each[stayed]) for each in (self.then, self.now)]
-        told = np.where(np.isnan(self.changed[j]), np.inf, self.changed[j])
-        most = np.flatnonzero(told == told.min(initial=np.inf))
-        most = most[np.argsort(-np.abs(self.moved[j, most]), kind="stable")]
-        at = int(most[0]) if len(most) else 0
-        words = ["new"] * bool(new) + ["gone"] * bool(gone)
-        if not words:
-            words = ["moved"] * bool(self.changed[j].min(initial=1.0) < self.level)
-            grew = "grew" if shares[1] > shares[0] else "shrank"
-            words += [grew] * bool(self.grown[j] < self.level)
+        then, now = (
+            float(np.where(stayed, each, np.nan)[j] / (each[stayed].sum() or np.nan))
+            for each in (self.then, self.now)
+        )
+        told = np.nan_to_num(self.changed[j], nan=2.0)
+        at = int(np.lexsort((-np.abs(self.moved[j]), told))[0])
+        became = ["moved"] * bool(told[at] < self.level)
+        became += ["grew" if now > then else "shrank"] * bool(self.grown[j] < self.level)
+        if not stayed[j]:
+            became = ["gone" if self.order[j] < 0 else "new"]
         return {
             "cluster": j,
             "name": self.names[j],
-            "became": words or ["the same"],
+            "became": became or ["the same"],
             "rows_then": float(self.then[j]),
             "rows_now": float(self.now[j]),
-            "share_then": float(shares[0]),
-            "share_now": float(shares[1]),
-            "moved": float(self.moved[j, at]) if self.columns else np.nan,
-            "column": self.columns[at] if self.columns else "",
-            "chance_moved": float(self.changed[j, at]) if self.columns else np.nan,
+            "share_then": then,
+            "share_now": now,
+            "moved": float(self.moved[j, at]),
+            "column": self.columns[at],
+            "chance_moved": float(self.changed[j, at]),
             "chance_grown": float(self.grown[j]),
         }
 
@@ -112,41 +111,32 @@ class Succession:
 
 def _sentence(cluster: Mapping[str, Any]) -> str:
     """Return in a sentence what became of a cluster."""
-    who, became = f"Cluster {cluster['cluster']} ({cluster['name']})", cluster["became"]
+    of, grown = cluster, f"by chance {said_p(cluster['chance_grown'])}"
+    shares = f"from {percent(of['share_then'])} to {percent(of['share_now'])} of the rows"
+    way = "up" if of["moved"] > 0 else "down"
     why = {
-        "new": f"is new: {cluster['rows_now']:,.0f} rows",
+        "new": f"is new: {short_number(of['rows_now'])} rows",
         "gone": "is gone; no other cluster gets its number",
         "the same": "is the same",
-        "moved": f"moved by {abs(cluster['moved']):.2f} deviations "
-        f"{'up' if cluster['moved'] > 0 else 'down'} in {cluster['column']} "
-        f"(by chance: {_chance(cluster['chance_moved'])})",
+        "moved": f"moved by {abs(of['moved']):.2f} deviations {way} in {of['column']} "
+        f"(by chance {said_p(of['chance_moved'])})",
     }
-    shares = f"from {percent(cluster['share_then'])} to {percent(cluster['share_now'])} of the rows"
-    grown = f"{shares} in clusters that stayed (by chance: {_chance(cluster['chance_grown'])})"
-    return f"{who} {' and '.join(why.get(each, f'{each} {grown}') for each in became)}."
-
-
-def _chance(p: float | None) -> str:
-    """Return a probability in words."""
-    if p is None or np.isnan(p):
-        return "–"
-    return "< .001" if p < 0.001 else f"{p:.3f}".lstrip("0")
+    said = [why.get(w, f"{w} {shares} in clusters that stayed ({grown})") for w in of["became"]]
+    return f"Cluster {of['cluster']} ({of['name']}) {' and '.join(said)}."
 
 
 def succession_table(content: Mapping[str, Any]) -> Table:
     """Return what became of clusters as a table, given `Succession.plain` or its JSON."""
     rows = []
     for each in content["clusters"]:
-        then, now = (
-            "–" if x is None or np.isnan(x) else f"{x:,.0f}"
-            for x in (each["rows_then"], each["rows_now"])
+        then, now, moved = (short_number(each[key]) for key in ("rows_then", "rows_now", "moved"))
+        moved = moved if moved == "–" else f"{each['moved']:+.2f} {each['column']}"
+        p, p_grown = (
+            said_p(each[key])[2:].removeprefix("= ") or "–"
+            for key in ("chance_moved", "chance_grown")
         )
-        moved = each["moved"]
-        far = "–" if moved is None or np.isnan(moved) else f"{moved:+.2f} {each['column']}"
-        chances = _chance(each["chance_moved"]), _chance(each["chance_grown"])
-        became = ", ".join(each["became"])
-        row = (str(each["cluster"]), each["name"], became, then, now, chances[1], far, chances[0])
-        rows.append(row)
+        who = (str(each["cluster"]), each["name"], ", ".join(each["became"]))
+        rows.append((*who, then, now, p_grown, moved, p))
     return Table(
         "Clusters since the earlier fit, in deviations; probabilities of a change by chance",
         ("cluster", "name", "became", "rows then", "now", "by chance", "moved", "by chance"),
@@ -199,7 +189,7 @@ def continued(
     columns: Sequence[str],
     seed: int,
     *,
-    grouped: bool = False,
+    together: int = 1,
     n_replicates: int = 50,
 ) -> Plan[tuple[Result, Succession]]:
     """Plan two rounds that number the clusters of a new fit as those of an earlier one.
@@ -216,8 +206,8 @@ def continued(
         The columns of the new fit.
     seed : int
         Determines the bootstrap samples.
-    grouped : bool, default=False
-        Whether sites use their rows in groups.
+    together : int, default=1
+        The number of rows that sites use as one, in groups.
     n_replicates : int, default=50
         The number of samples.
 
@@ -230,8 +220,9 @@ def continued(
     _check(model, columns, state)
     own = assigned_rows(model.state, model.assigned_by, before)
     other = assigned_rows(state, found.algorithm, after)
-    plans = [crossed(own, other), _spread(state, other), _spread(model.state.standing, own)]
-    crossing, reach, wide = yield from gather(cast(list[Plan[Any]], plans))
+    plans: list[Plan[Any]] = [crossed(own, other), _spread(state, other)]
+    plans += [_spread(model.state.standing, own)] * (together > 1)
+    crossing, reach, *wide = yield from gather(plans)
     places = after.placed(model.centers_in_units, len(model.centers))
     apart = np.sqrt(np.nansum((places[:, None] - state.centers) ** 2, axis=2))
     order = matched(crossing.rows[:, :-1], apart, reach)
@@ -242,11 +233,11 @@ def continued(
     if not takes_more(model):  # rows of new clusters would seem to move those that had them
         fed = crossing.rows[:-1, fresh].sum(axis=1) > 0.02 * crossing.rows[:-1].sum(axis=1)
         beside, stayed = beside[:0], stayed & ~fed
-    centers, weights = yield from _again(model, before, beside, seed, n_replicates)
-    centers = _widened(centers, weights[0], wide) if grouped else centers
+    centers, weights = yield from _again(model, own, beside, seed, n_replicates)
+    centers = _widened(centers, weights[0], *wide) if wide else centers
     order, lines = np.append(order, fresh), (len(fresh), before.n_columns_out)
     found = replace(found, state=_numbered(found, order, places))
-    moved, changed, grown = _changes(model, centers, weights, stayed)
+    moved, changed, grown = _changes(model, centers, weights, stayed, together)
     added = ", ".join(sorted(set(columns) - set(model.columns)))
     new = np.full(lines, np.nan)
     return found, Succession(
@@ -336,7 +327,7 @@ def takes_more(model: Model) -> bool:
 
 
 def _again(
-    model: Model, how: Preprocessor, beside: Floats, seed: int, n: int
+    model: Model, how: RowTransform, beside: Floats, seed: int, n: int
 ) -> Plan[tuple[Floats, Floats]]:
     """Plan one round of a step of the earlier fit on the new rows, and on bootstrap samples.
 
@@ -347,10 +338,12 @@ def _again(
     Plan of (ndarray of shape (n + 1, k, p), ndarray of shape (n + 1, k))
         Centres and weights after the step: of all rows, then of each sample.
     """
-    step, state, transform = step_of(model), model.state.standing, how
-    there = model.there
+    step, state, there = step_of(model), model.state.standing, model.there
+    # sites allow few preparations in a run: that of the counts, unless it fills or leaves out rows
+    gaps = model.by_name.missing == "ignore" and not isinstance(step, Scatter)
+    changes = gaps or getattr(step, "log_noise", None) is not None
+    transform: RowTransform = model.by_name if changes else how
     if isinstance(step, Scatter):
-        transform = assigned_rows(state, model.assigned_by, how)  # type: ignore[assignment]
         state = State.at(state.centers)
     elif takes_more(model):
         state = State.at(np.vstack([state.centers[there], beside[~np.isnan(beside).any(axis=1)]]))
@@ -378,7 +371,7 @@ def _stepped(step: Any, state: State, answers: Answers, seed: int) -> State:
 
 
 def _changes(
-    model: Model, centers: Floats, weights: Floats, stayed: NDArray[np.bool_]
+    model: Model, centers: Floats, weights: Floats, stayed: NDArray[np.bool_], together: int
 ) -> tuple[Floats, Floats, Floats]:
     """Return moves, and probabilities of moves and of sizes, as in `Succession`.
 
@@ -392,23 +385,22 @@ def _changes(
     )
     rows, earlier = (np.where(seen, each, np.nan) for each in (weights[0], model.weights))
     away, n = centers[0] - model.centers, (np.nansum(rows), np.nansum(earlier))
-    p_moved = _by_chance(away, centers[1:], rows[:, None], earlier[:, None])
-    p_grown = np.where(seen, _by_chance(shares[0] - then, shares[1:], *n), np.nan)
+    p_moved = _by_chance(away, centers[1:], rows[:, None], earlier[:, None], together)
+    p_grown = np.where(seen, _by_chance(shares[0] - then, shares[1:], *n, together), np.nan)
     every = np.array(holm([*p_moved.ravel().tolist(), *p_grown.tolist()]))
     spread = centers[1:].std(axis=0, ddof=1) * np.sqrt(rows[:, None])
     moved = away / np.where(spread > 0, spread, np.nan)
     return moved, every[: p_moved.size].reshape(p_moved.shape), every[p_moved.size :]
 
 
-def _by_chance(differences: Floats, drawn: Floats, rows: Any, before: Any) -> Floats:
+def _by_chance(differences: Floats, drawn: Floats, rows: Any, before: Any, together: int) -> Floats:
     """Return two-sided p-values of differences between means of new rows and of those before.
 
     Their variance over samples is as uncertain as one of these rows, and one of these samples.
     """
-    less = np.maximum(rows - 1.0, 1e-9)
-    error = drawn.std(axis=0, ddof=1) * np.sqrt(
-        (1.0 + rows / np.maximum(before, 1e-9)) * rows / less
-    )
+    n = rows / together
+    less = np.maximum(n - 1.0, 1e-9)
+    error = drawn.std(axis=0, ddof=1) * np.sqrt((1.0 + rows / np.maximum(before, 1e-9)) * n / less)
     t = np.abs(differences) / np.where(error > 0, error, np.nan)
     p: Floats = 2 * scipy.stats.t.sf(t, 1.0 / (1.0 / (len(drawn) - 1) + 1.0 / less))
     return p

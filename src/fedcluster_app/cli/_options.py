@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, cast, get_type_hints
 import typer
 
 from fedcluster.errors import InputError
-from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, SCALES
+from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, SCALES
 from fedcluster.options.choices import MISSING as MISSING_TREATMENTS
 from fedcluster.options.refusals import refused
 from fedcluster.recipes.specifications import SEED, Fit, SelectK, declared, fit_of, parameter
@@ -31,7 +31,7 @@ KINDS: dict[str, Any] = {kind.__name__: kind for kind in (bool, int, float, str,
 
 OPTIONS = frozenset(
     [
-        *("n_clusters", "algorithm", "fuzzy", "model", "metric", "seed", "profile"),
+        *("n_clusters", "algorithm", "fuzzy", "model", "metric", "seed", "profile", "previous"),
         *("stability", "min_cluster_size", "k_min", "k_max", "scale", "missing"),
         *("categories", "columns", "exclude", "site_column", "group_column"),
         *("id_column", "label_column", "append", "out", "quorum", "permit", "secure"),
@@ -300,7 +300,8 @@ def named(name: str, section: str = "") -> str:
     ('--k-min', 'fit.n_init')
     """
     is_key = name not in OPTIONS
-    return ".".join(filter(None, [section, name])) if is_key else f"--{name.replace('_', '-')}"
+    option = {"previous": "continue"}.get(name, name).replace("_", "-")
+    return ".".join(filter(None, [section, name])) if is_key else f"--{option}"
 
 
 def check_options(specification: Any) -> None:
@@ -511,6 +512,7 @@ def fit_asked(
         raise InputError(
             f"--algorithm must be one of {known} or my_module.Mine(beta=3), not {name!r}"
         )
+    words = _with_files(words)
     options = asdict(replace(scaling, bounds={}))
     options["scale"] = None if scaling.scale == "standard" else scaling.scale
     prepared = [option for option, value in options.items() if value]
@@ -529,6 +531,56 @@ def fit_asked(
     fit = fit_of(spelled=partial(_spelled, words, prepared), **words, **more)
     check_options(fit)
     return fit, columns
+
+
+def _with_files(words: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the words of a fit with what is in the files that they name."""
+    read = dict(words)
+    if file := words.get("previous"):
+        from fedcluster.model import Model
+
+        read = {"n_clusters": Model.load(file).n_clusters, **words}
+        read["previous"] = str(Path(file).absolute())
+    if (file := words.get("init", "auto")) not in INITS:
+        read["init"], read["init_columns"] = centers_in(Path(file))
+    return read
+
+
+def centers_in(file: Path) -> tuple[Any, tuple[str, ...]]:
+    """Return centres (k, d) in the units of columns, and these: of a CSV file, or of a model.
+
+    Raises
+    ------
+    InputError
+        If the file does not hold them.
+    """
+    import csv
+
+    import numpy as np
+
+    from fedcluster.errors import reason
+
+    if file.suffix != ".csv":
+        if not file.exists():
+            raise InputError(f"fit.init must be one of {', '.join(INITS)}, or a file, not '{file}'")
+        from fedcluster.model import Model
+
+        model = Model.load(file)
+        units = model.centers_in_units
+        return np.array([*units.values()]).T[model.there], tuple(units)
+    try:
+        names, *lines = csv.reader(file.read_text("utf-8-sig").splitlines())
+        if not lines or any(len(line) != len(names) for line in lines):
+            raise ValueError("lines of other lengths")
+        centers = np.array(lines, dtype=np.float64)
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {reason(error)}") from error
+    except ValueError as error:
+        raise InputError(
+            f"{file} holds no centres: the names of columns, then a line of numbers for each "
+            f"cluster ({error})"
+        ) from error
+    return centers, tuple(name.strip() for name in names)
 
 
 def _spelled(words: Mapping[str, Any], prepared: Sequence[str], word: str, value: Any) -> str:
@@ -576,8 +628,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         load_named(values.get("plugins", values.pop("_plugins", None)))
         for name, kind in kinds.items():
             own = {f: values.pop(f.name, None) for f in fields[name]}
-            for each, value in own.items():
-                said.check_given(each, value)
+            said.check_given(own)
             plain = {f.name: v.value if isinstance(v, StrEnum) else v for f, v in own.items()}
             values[name] = (dict if kind is Fit else kind)(
                 **{f: v for f, v in plain.items() if v is not None}
@@ -702,11 +753,18 @@ class _Said:
             table = table.setdefault(part, {})
         table[last] = plain
 
-    def check_given(self, declared: Field[Any], value: Any) -> None:
-        """Raise an error if a parameter without a default has no value."""
-        if value is None and declared.default is MISSING and declared.default_factory is MISSING:
-            option = " / ".join(map(repr, declared.metadata["flags"]))
-            raise InputError(f"Missing option {option}; see {self.context.command_path} --help")
+    def check_given(self, own: Mapping[Field[Any], Any]) -> None:
+        """Raise an error if a parameter without a default has no value.
+
+        The number of clusters may be that of an earlier fit.
+        """
+        continues = any(each.name == "previous" and value for each, value in own.items())
+        for each, value in own.items():
+            needed = each.default is MISSING and each.default_factory is MISSING
+            if needed and value is None and not (continues and each.name == "n_clusters"):
+                option = " / ".join(map(repr, each.metadata["flags"]))
+                path = self.context.command_path
+                raise InputError(f"Missing option {option}; see {path} --help")
 
 
 def _option(declared: Field[Any]) -> inspect.Parameter:

@@ -30,6 +30,7 @@ from msgspec import Meta
 from fedcluster.errors import InputError
 from fedcluster.frames.columns import put
 from fedcluster.frames.rows import error_prefix
+from fedcluster.options.choices import INITS
 from fedcluster.recipes.specifications import Fit, RunOptions, SelectK, declared
 from fedcluster.texts import dotted, in_toml
 from fedcluster_app.cli._options import KINDS, Scaling
@@ -58,6 +59,7 @@ K = Annotated[int | str | list[int], Meta(description='a number, "auto" or "2-20
 
 OWN_KINDS: Mapping[str, Any] = {
     "n_clusters": K,
+    "init": str,
     "categories": Choice,
     "log": Names,
     "weights": dict[str, float],
@@ -67,6 +69,8 @@ OWN_KINDS: Mapping[str, Any] = {
 """Types of keys that differ from those of the parameters of jobs."""
 
 
+FIT_FILES = {"previous", "init"}
+"""Keys of fits that may be files."""
 LISTS = {"columns", "exclude", "missing_values", "plugins", "log", "categories", "metrics"}
 """Keys of which ``--set`` may say more several times."""
 ONE = ("categories", "metrics")
@@ -175,6 +179,10 @@ def study_in(files: Sequence[str]) -> tuple[Table, list[str]]:
         for key in ("path", "password_file"):
             if key in table and "://" not in table[key]:
                 table[key] = _within(path.parent, table[key])
+    fit = content.get("fit", {})
+    for key in FIT_FILES & fit.keys():
+        if fit[key] not in INITS:
+            fit[key] = _within(path.parent, fit[key])
     if others := list(files[1:]):
         from fedcluster_app.cli._reading import name_and_path
 
@@ -332,6 +340,9 @@ def as_written(
     content = {name: value for name, value in said.items() if name != "out"}
     if dates:
         content["dates"] = dict(dates)
+    if files_of := FIT_FILES & (fit := dict(said.get("fit", {}))).keys():
+        own = {key: _from(out, str(fit[key])) for key in files_of if fit[key] not in INITS}
+        content["fit"] = {**fit, **own}
     sites: dict[str, Any] = {}
     for file in files:
         site, path = name_and_path(file)

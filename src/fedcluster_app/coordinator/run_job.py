@@ -32,6 +32,7 @@ from fedcluster_app.wire.recorder import PROGRESS, RecordedEngine, WatchedEngine
 from fedcluster_app.wire.remote import RemoteEngine, Transport
 
 MODEL_FILES = {"model": "model-asked.json", "beside": "model-beside.json"}
+MODEL_FILES |= {"previous": "model-previous.json"}
 """Parameters of a job that are models, with the files that hold them in the folder of a run."""
 
 RESULT = "result"

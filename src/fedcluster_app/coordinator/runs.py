@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedcluster.core.files import write_json
+from fedcluster.core.files import plain, write_json
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Job, procedure_of
 from fedcluster.recipes.specifications import RunOptions
@@ -253,7 +253,7 @@ def content_of(
     # otherwise the algorithm is checked where it runs
     if "." not in str(getattr(job, "algorithm", "")):
         procedure_of(procedure_of(job).with_public(None, federation.ranges, None)).check()
-    parameters = asdict(job)
+    parameters = plain(asdict(job))
     for key, file in MODEL_FILES.items():
         if parameters.get(key) == str(folder / file):
             parameters[key] = file

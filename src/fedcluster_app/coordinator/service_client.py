@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from fedcluster.core.files import json_text, write_json
+from fedcluster.core.files import json_text, plain, write_json
 from fedcluster.errors import InputError, SiteError, first_cause
 from fedcluster.jobs import Job
 from fedcluster.model.file import read
@@ -167,14 +167,15 @@ class Coordinator:
 
     def begin(self, job: Job, options: RunOptions) -> str:
         """Request a run and return its name."""
-        parameters = asdict(job)
+        parameters = plain(asdict(job))
         body = {
             "job": job.kind,
             "options": {key: getattr(options, key) for key in OPTIONS},
         }
-        if "algorithms" in parameters:  # the job has a model, which is sent with it
-            models = {key: parameters.pop(key, None) for key in MODEL_FILES}
-            body |= {key: read(Path(file)) for key, file in models.items() if file is not None}
+        # a model is sent with the job; that of a fit is the name of its kind
+        held = MODEL_FILES.keys() - ({"model"} if "algorithms" not in parameters else {})
+        models = {key: parameters.pop(key, None) for key in sorted(held)}
+        body |= {key: read(Path(file)) for key, file in models.items() if file is not None}
         return self._noted(self.post("/runs", {**body, "parameters": parameters}), options.out)
 
     def resume(self, name: str) -> str:

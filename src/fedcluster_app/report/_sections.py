@@ -19,6 +19,7 @@ from fedcluster.errors import listed
 from fedcluster.model.outcomes import said_p
 from fedcluster.model.run import Feature, Run, finite
 from fedcluster.preprocessing.site_model import SITE_EFFORT
+from fedcluster.recipes.succession import succession_table
 from fedcluster.texts import counted, number, percent, short_number, shortened, shown
 from fedcluster_app.report import charts
 from fedcluster_app.report._summary import chosen, label, value
@@ -381,6 +382,22 @@ def stability(run: Run) -> Content:
         f"to {models.Stability.gap_upto} there is a gap."
     )
     return [parts.paragraphs(lead, *run.stability["meaning"]), parts.beside(chart, numbers)]
+
+
+def since(run: Run) -> Content:
+    """Return what became of the clusters of an earlier fit."""
+    if not (content := run.history.get("since")):
+        return ()
+    table = succession_table(content)
+    lead = (
+        "A cluster is one of the earlier fit if most of its rows, today, are in that one, and its "
+        "centre is near. Moves are in standard deviations of the cluster's rows, along the column "
+        "that changed most surely; probabilities are corrected for their number (Holm)."
+    )
+    return [
+        parts.paragraphs(lead, *content["meaning"]),
+        parts.table(table.title, list(table.header), list(map(list, table.rows)), "named"),
+    ]
 
 
 def silhouettes(run: Run) -> Content:

@@ -283,8 +283,9 @@ def _preprocessing(report: JobReport) -> dict[str, Any]:
 
 def _described(report: JobReport) -> dict[str, Any]:
     """Return profiles and stability of clusters and the rows of two models, if requested."""
-    parts = {"profiles": report.profiles, "stability": report.stability, "beside": report.beside}
-    return {name: plain(each.plain()) for name, each in parts.items() if each is not None}
+    parts = ("profiles", "stability", "beside", "since")
+    found = {name: getattr(report, name) for name in parts}
+    return {name: plain(each.plain()) for name, each in found.items() if each is not None}
 
 
 def pictured(what: str, path: Path, draw: Callable[[Path], None]) -> list[str]:

@@ -337,6 +337,7 @@ PARTS: Mapping[str, tuple[str, str, Callable[[Run], Content]]] = {
     "sites": ("Sites", "Clusters by site", sections.by_site),
     "outcomes": ("Outcomes", "Outcomes that were not clustered by", sections.outcomes),
     "offsets": ("Offsets", "Offsets of sites", sections.offsets),
+    "since": ("Since", "Clusters since the earlier fit", sections.since),
     "choice": ("Why this number", "Why this number of clusters", sections.why),
     "plane": ("Map", "Map of the clusters", sections.plane),
     "stability": ("Stability", "Stability", sections.stability),

@@ -16,6 +16,7 @@ from fedcluster.core import Floats, Labels, Limit
 from fedcluster.errors import listed
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.privacy.limits import is_rounded, rounded
+from fedcluster.recipes.succession import succession_table
 from fedcluster.texts import NOTHING, Table, counted, number, percent, short_number, shortened
 
 
@@ -361,6 +362,8 @@ def profiles_shown(content: Plain, width: int, file: Path | None) -> list[Table 
         shown += profile_tables(content["profiles"], width, str(file or "--json"))
     if "stability" in content:
         shown += [models.stability_table(content["stability"]), *content["stability"]["meaning"]]
+    if "since" in content:
+        shown += [succession_table(content["since"]), *content["since"]["meaning"]]
     if "beside" in content:
         shown += _crossing(content["beside"]["rows"], str(file or "--json"))
         shown += content["beside"]["meaning"]

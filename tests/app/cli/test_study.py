@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from typed import fails, run
 
+from fedcluster.model import Model
 from fedcluster.texts import setting
 from fedcluster_app.cli._study import settings_in
 
@@ -172,3 +173,35 @@ def test_lists_of_settings_are_joined():
     both = ["--set", "missing_values=[-999]", "--set", "missing_values=['age:4']"]
     assert run("fit", "study.toml", *both, "--out", "a").exit_code == 0
     assert 'missing_values = [-999, "age:4"]' in Path("a/study.toml").read_text()
+
+
+def test_a_fit_is_continued_and_repeated_and_starts_from_files() -> None:
+    """Paths in a study file start at it; a bad file is one line, and nothing is written."""
+    assert run("fit", "study.toml", "--out", "a").exit_code == 0
+    assert run("name", "a", "1=ill").exit_code == 0
+    ran = run("fit", "study.toml", "--continue", "a", "-k", 2, "--out", "b", "--json")
+    since = json.loads(ran.stdout)["since"]
+    assert [each["became"] for each in since["clusters"]].count(["gone"]) == 1
+    assert since["clusters"][1]["name"] == "ill"
+    assert run("fit", "b/study.toml", "--out", "c/d").exit_code == 0
+    assert outcome("b") == outcome("c/d")
+    assert "Clusters since the earlier fit" in Path("b/report.html").read_text()
+    files = [f"data/{site}.csv" for site in ("north", "west")]
+    ran = run("fit", *files, "--continue", "c/d", "--columns", "age,sbp,sex", "--out", "e")
+    assert (ran.exit_code, Model.load("e").n_clusters) == (0, 2)
+    Path("start.csv").write_text("age,sbp\n30,110\n70,150\n")
+    begun = ["fit", *files, "-k", 2, "--columns", "age,sbp", "--algorithm", "lloyd"]
+    assert run(*begun, "--set", "fit.init=start.csv", "--out", "f").exit_code == 0
+    assert run(*begun, "--set", "fit.init=f", "--out", "g").exit_code == 0
+    assert outcome("f")[1] == outcome("g")[1]
+    Path("bad.csv").write_text("age,sbp\n30,high\n")
+    for said, line in {
+        "fit.init=bad.csv": "bad.csv holds no centres: the names of columns, then a line",
+        "fit.init=kmeans": "fit.init must be one of auto, summaries, sums, k-means++, random, or a",
+        "fit.previous=nothing": "nothing does not exist",
+    }.items():
+        assert fails(*begun, "--set", said, "--out", "h").startswith(line)
+    lacking = fails("fit", *files, "--continue", "a", "--columns", "age", "--out", "h")
+    assert lacking.startswith(
+        "the clusters to continue have the column 'sbp', and this fit has not"
+    )

@@ -442,3 +442,21 @@ def test_a_preparation_is_among_the_exchanges(trial: Path, tmp_path: Path) -> No
         {"Missing": 1, "Squares": 1},
         *({step: 1} for step in ("KFed", "Inertia")),
     ]
+
+
+def test_a_fit_is_continued_over_a_network_as_on_one_machine(trial, over, model, tmp_path) -> None:
+    """The model travels with the request; samples differ by a key of each site, clusters do not."""
+    options = ["--continue", model]
+    status, said = over("fit", *options, "--out", tmp_path / "next")
+    assert status == 0, said
+    assert "Clusters since the earlier fit" in said
+    assert invoke("fit", *site_tomls(trial), *options, "--out", tmp_path / "here")[0] == 0
+    one, other = (read(tmp_path / name / "model.json") for name in ("next", "here"))
+    assert {key: one[key] for key in ("centers", "names")} == {
+        key: other[key] for key in ("centers", "names")
+    }
+    counts = [
+        [(each["name"], each["rows_now"]) for each in read(path)["since"]["clusters"]]
+        for path in (tmp_path / "next" / "history.json", tmp_path / "here" / "history.json")
+    ]
+    assert counts[0] == counts[1]
