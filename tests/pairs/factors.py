@@ -60,6 +60,7 @@ PREPARE: dict[str, Any] = {
     "pca": PreprocessingSpec(missing="mean", log=("y",), pca=2),
     "own": PreprocessingSpec(missing="mean", then=Halved()),
     "levels": PreprocessingSpec(missing="mean", categories=("auto", "ward")),
+    "site": PreprocessingSpec(missing="mean", adjust="site"),
 }
 
 FIT: Factors = {
@@ -118,7 +119,7 @@ SELECT_K: Factors = {
     "prepare": PREPARE,
 }
 
-MODELS = ("plain", "prepared", "fuzzy", "mixture", "trimmed", "ignoring", "cosine")
+MODELS = ("plain", "prepared", "fuzzy", "mixture", "trimmed", "ignoring", "cosine", "adjusted")
 """Models that others are scored and told of; see `worlds.model`."""
 
 EVALUATE: Factors = {
@@ -224,6 +225,9 @@ NEEDS: Mapping[str, str] = {
     "site.missing_values=(-999,)": PREPARED,
     "site.missing_values=('z:-999',)": PREPARED,
     "prepare=levels": "text=True",
+    "prepare=site": "site.protection=groups",
+    "model=adjusted": "site.protection=groups",
+    "beside=adjusted": "site.protection=groups",
     "site.privacy=strict": "site.protection=groups; site.groups=default",
     "site.privacy=diverse": "site.protection=groups; site.label_column=label",
     "site.privacy=budget": f"{BUDGET}; group_size=2; engine=wire",

@@ -317,6 +317,7 @@ def of_preparation(how: Any) -> list[str]:
     said = ["--scale", how.scale, "--missing", how.missing]
     levels = how.categories if isinstance(how.categories, str) else ",".join(how.categories)
     said += [] if levels == "auto" else ["--categories", levels]
+    said += [] if how.adjust == "none" else ["--adjust", how.adjust]
     more = {key: getattr(how, key) for key in ("log", "bounds", "weights", "pca")}
     more["then"] = f"{PLUGIN}.{type(how.then).__name__}" if how.then else None
     return said + [f"--set=prepare.{key}={in_toml(value)}" for key, value in more.items() if value]

@@ -508,6 +508,7 @@ def model(name: str) -> Model:
         "trimmed": fit_of(3, trim=0.1),
         "ignoring": fit_of(3, prepare=PreprocessingSpec(missing="ignore")),
         "cosine": fit_of(3, metric="cosine", prepare=PreprocessingSpec(missing="mean")),
+        "adjusted": fit_of(3, prepare=PreprocessingSpec(missing="mean", adjust="site")),
     }
     job = jobs[name]
     return model_of(execute(job, one_by_one(world, job), columns=world.values))

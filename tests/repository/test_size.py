@@ -28,20 +28,20 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_242,
-    "lines of the application": 21_676,
+    "lines of the library": 28_264,
+    "lines of the application": 21_681,
     "modules": 234,
-    "functions": 4_584,
+    "functions": 4_586,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
-    "options": 227,
-    "options of fit": 24,
+    "options": 232,
+    "options of fit": 25,
     "refused combinations": 49,
     "words of the pages": 36_147,
     "pages": 28,
-    "lines of tests": 65_830,
-    "lines of tests of refusals and pairs": 2_698,
+    "lines of tests": 65_874,
+    "lines of tests of refusals and pairs": 2_704,
 }
 
 

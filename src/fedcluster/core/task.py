@@ -215,6 +215,8 @@ class SiteInfo:
     sends : bool, default=True
         Whether its rules let any sum over its rows leave, if this was asked for. Ignored in
         comparisons.
+    is_partition : bool, default=False
+        Whether it is a partition of a table, and no site of its own. Ignored in comparisons.
     """
 
     name: str
@@ -232,6 +234,7 @@ class SiteInfo:
     refuses: str = field(default="", compare=False)
     left: float = field(default=-1.0, compare=False)
     sends: bool = field(default=True, compare=False)
+    is_partition: bool = field(default=False, compare=False)
 
 
 FirstTasks = Callable[[Sequence[Column] | None], Sequence[Task]]

@@ -163,7 +163,9 @@ class DaskEngine:
             if key[0] or key[2]:
                 wish = {"columns": key[0], "texts": key[1], "labels": key[2]}
                 described = self._gathered(self._each(described, partial(_introduced, wish)))
-            self._described[key] = tuple(described.values())
+            self._described[key] = tuple(
+                replace(site, is_partition=True) for site in described.values()
+            )
         return self._described[key]
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:

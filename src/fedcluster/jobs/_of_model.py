@@ -21,7 +21,7 @@ from fedcluster.options.choices import imported, made, written
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.recipes import evaluation
-from fedcluster.recipes.combinations import OF_SITES, check, check_totals
+from fedcluster.recipes.combinations import OF_SITES, check, check_totals, without_offsets
 from fedcluster.recipes.profiling import assigned_rows, crossed, profile_steps, profiles_of
 from fedcluster.recipes.scores import evaluation_steps, objective_value
 from fedcluster.recipes.specifications import smallest_of
@@ -50,6 +50,10 @@ class OfModel(Procedure):
     def check(self, sites: Sequence[SiteInfo] = ()) -> None:
         """Raise an error for a job that is not possible, in general or for these sites."""
         check(self.job, sites, OF_SITES)
+        models = (self.model, getattr(self, "other", None))
+        adjusts = any(model is not None and model.adjusts for model in models)
+        if adjusts and (what := without_offsets(sites)):
+            raise refused("adjust-site", what=what)
 
     def steps(self) -> tuple[PlannedStep, ...]:
         """Return the steps that the job asks whatever the rows and the sites are."""

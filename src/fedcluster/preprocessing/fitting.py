@@ -158,7 +158,7 @@ def _adjusted(
             for (mean, of), (shift, scale) in zip(pairs, again, strict=True)
         ]
         adjusted = _changed(adjusted, scales)
-    return adjusted, model.in_words(points, numbers.names, seed), model.doubts(names, effects)
+    return adjusted, model.in_words(points, numbers.names, seed), model.doubts(names)
 
 
 def _without(squares: Summary, offset: Floats) -> Summary:

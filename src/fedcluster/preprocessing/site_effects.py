@@ -6,7 +6,8 @@ A site knows c, Σ and its own rows, and finds its offset b_s and its shares π_
 starts, because a step of EM never leaves a place where one subtype is taken for another:
 
     r_j ∝ π_sj N(x; c_j + b_s, Σ),   π_sj = (Σ r_j + 1/k) / (n + 1),   b_s = w (x̄ - Σ_j r̄_j c_j)
-    w = n τ² / (n τ² + σ²)                          offsets vary by τ² between sites, by column
+    w = n τ² / (n τ² + σ²)           offsets vary by τ² between sites, in units in which both Σ and
+                                     these variances are along the columns
 
 A site with a single subtype has no offset of its own: any subtype fits it. There, only τ² decides.
 """
@@ -48,6 +49,22 @@ def whitening(noise: Floats) -> Floats:
     """
     white: Floats = np.linalg.inv(np.linalg.cholesky(noise)).T
     return white
+
+
+def common_axes(noise: Floats, spread: Floats) -> tuple[Floats, Floats]:
+    """Return a whitening (d, d) by which offsets vary along the columns only, and how much, (d,).
+
+    ``spread`` (d,) are their variances in the units of the rows, of which the noise is (d, d).
+
+    Examples
+    --------
+    >>> white, along = common_axes(np.diag([4.0, 1.0]), np.array([8.0, 5.0]))
+    >>> along
+    array([2., 5.])
+    """
+    white = whitening(noise)
+    along, turn = np.linalg.eigh((white.T * spread) @ white)
+    return white @ turn, np.maximum(along, 0.0)
 
 
 def registered(
@@ -166,8 +183,7 @@ class SiteEffects:
 
     def offset(self, X: Floats, weights: Floats) -> Floats:
         """Return the offset (d,) of a site with rows (n, d), in the units of the columns."""
-        noise = np.array(self.noise)
-        white, spread = whitening(noise), np.array(self.spread) / np.diag(noise)
+        white, spread = common_axes(np.array(self.noise), np.array(self.spread))
         X, centers = X @ white, np.array(self.centers) @ white
         starts, how = starts_of(weights @ X / weights.sum(), centers), Registration()
         if (every := -(-len(X) // how.rows)) > 1:

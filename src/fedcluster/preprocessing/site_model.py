@@ -28,6 +28,7 @@ from fedcluster.kernels import kmeans
 from fedcluster.preprocessing.site_effects import (
     Registration,
     SiteEffects,
+    common_axes,
     registered,
     starts_of,
     whitening,
@@ -190,13 +191,12 @@ class SiteModel:
             f"{large} standard deviations within a subtype."
         ]
 
-    def doubts(
-        self, names: Sequence[str], effects: SiteEffects, fewest: float = 5, share: float = 0.03
-    ) -> list[str]:
+    def doubts(self, names: Sequence[str], fewest: float = 5, share: float = 0.03) -> list[str]:
         """Return a warning of sites outside the largest group that share two subtypes or more.
 
         What is at a site counts from so many rows, and such a share of its rows, on. Where offsets
-        are small beside the distances of centres, they are told from subtypes all the same.
+        are small beside the distances of centres, they are told from subtypes all the same; a
+        subtype that only such a site has may lie in any direction.
         """
         n = self.counts
         here = (n >= fewest) & (n >= share * n.sum(1)[:, None])
@@ -204,7 +204,10 @@ class SiteModel:
         _, group = scipy.sparse.csgraph.connected_components(linked, directed=False)
         largest = np.bincount(group, n.sum(1)).argmax()
         apart = [name for name, each in zip(names, group, strict=True) if each != largest]
-        if not apart or effects.apart >= effects.clear:
+        unit = np.diag(self.noise)
+        distances = scipy.spatial.distance.pdist(self.centers / np.sqrt(unit), "sqeuclidean")
+        is_clear = distances.min(initial=np.inf) >= SiteEffects.clear * (self.spread / unit).mean()
+        if not apart or is_clear:
             return []
         return [
             f"{listed(apart)} and the other sites share fewer than two subtypes, so their offsets "
@@ -322,9 +325,11 @@ def found_offsets(points: Points, model: SiteModel) -> Floats:
 
 def _registered(points: Points, model: SiteModel, spread: Floats | None) -> SiteModel:
     """Return the model in which each site has looked for its offset."""
-    white = whitening(model.noise)
+    if spread is None:
+        white = whitening(model.noise)
+    else:
+        white, spread = common_axes(model.noise, spread)
     centers, current = model.centers @ white, model.offsets @ white
-    spread = None if spread is None else spread / np.diag(model.noise)
     found = [
         registered(X @ white, w, centers, np.vstack([at, starts_of(mean, centers)]), spread)
         for (X, w), at, mean in zip(points.of_sites(), current, points.means @ white, strict=True)

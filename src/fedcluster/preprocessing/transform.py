@@ -380,7 +380,9 @@ class Preprocessor:
             is_missing = bool(np.isnan(X.max(initial=-np.inf)))
         dropped = self._incomplete(X) if is_missing else None
         if self.effects is not None:
-            self._subtract_offset(self.effects, X, data.sample_weight, dropped)
+            # new rows come without weights, and are to get the offset that they had in the fit
+            rows_each = None if data.grouped is None else data.grouped.counts
+            self._subtract_offset(self.effects, X, rows_each, dropped)
         if self.unit:
             zero = to_unit_length(X, self.block_values)
             dropped = zero if dropped is None else dropped | zero
@@ -416,8 +418,9 @@ class Preprocessor:
     @property
     def fills(self) -> bool:
         """Whether numbers that are missing are filled in, and each column stays one of its own."""
-        apart = not self.unit and not self.box and self.principal is None
-        return apart and any(column.fill is not None for column in self.numeric)
+        if self.unit or self.box or self.principal is not None or self.effects is not None:
+            return False
+        return any(column.fill is not None for column in self.numeric)
 
     def keeping(self) -> Self:
         """Return the preprocessor that fills nothing in and keeps missing values."""
@@ -537,7 +540,8 @@ class Preprocessor:
             self.principal.check(len(self.names))
         if self.effects is not None:
             self.effects.check(len(self.numeric))
-            if self.unit or self.box or self.principal is not None or self.missing == "ignore":
+            gaps = self.missing in ("ignore", "keep")
+            if self.unit or self.box or self.principal is not None or gaps:
                 raise ValueError("offsets of sites are of whole rows, in columns of their own")
 
     def disclosed_only(self, describe: Describe) -> Self:

@@ -95,19 +95,27 @@ def _more_than_sums(job: Any, sites: Sites) -> Mapping[str, str]:
 
 
 def _unadjusted(job: Any, sites: Sites) -> Mapping[str, str]:
-    """Return what does not go with offsets of sites, if they are asked for."""
+    """Return what of a fit or its sites does not go with offsets of sites, if it asks for any."""
     prepare = getattr(job, "prepare", None)
     if prepare is None or prepare.adjust == "none":
         return {}
+    robust, own = getattr(job, "robust", 0), "sums_only" if job.sums_only else ""
+    what = f"robust={robust}" if robust else own or without_offsets(sites)
+    return {"what": what} if what else {}
+
+
+def without_offsets(sites: Sites) -> str:
+    """Return what keeps sites from finding offsets; "" if nothing does."""
     streamed = next((site.name for site in sites if site.streams), None)
+    names = [{limit.name for limit in limits} for limits in distinct_limits(sites)]
     needs = {
         f"the rows of {streamed!r}, which come in chunks": streamed is not None,
-        f"robust={getattr(job, 'robust', 0)}": getattr(job, "robust", 0),
+        "a Dask collection, whose partitions are no sites": any(s.is_partition for s in sites),
         "secure sums": any(site.secure for site in sites),
-        "sums_only": job.sums_only,
         "the rounded numbers that a site requires": must_round(sites),
+        "limits without groups": any("MinClusterSize" in n and "Groups" not in n for n in names),
     }
-    return next(({"what": what} for what, needed in needs.items() if needed), {})
+    return next((what for what, needed in needs.items() if needed), "")
 
 
 def _tell(name: str) -> Condition:

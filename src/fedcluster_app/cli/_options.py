@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, cast, get_type_hints
 import typer
 
 from fedcluster.errors import InputError
-from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS, SCALES
+from fedcluster.options.choices import ADJUSTS, ALGORITHMS, FUZZY_ALGORITHMS, INITS, SCALES
 from fedcluster.options.choices import MISSING as MISSING_TREATMENTS
 from fedcluster.options.refusals import refused
 from fedcluster.recipes.specifications import SEED, Fit, SelectK, declared, fit_of, parameter
@@ -32,7 +32,7 @@ KINDS: dict[str, Any] = {kind.__name__: kind for kind in (bool, int, float, str,
 OPTIONS = frozenset(
     [
         *("n_clusters", "algorithm", "fuzzy", "model", "metric", "seed", "profile", "previous"),
-        *("stability", "min_cluster_size", "k_min", "k_max", "scale", "missing"),
+        *("stability", "min_cluster_size", "k_min", "k_max", "scale", "missing", "adjust"),
         *("categories", "columns", "exclude", "site_column", "group_column"),
         *("id_column", "label_column", "append", "out", "quorum", "permit", "secure"),
     ]
@@ -434,6 +434,12 @@ class Scaling:
         metavar="auto,A,B|none",
         show_default="text with few values",
     )
+    adjust: str | None = parameter(
+        None,
+        "site: subtract from numbers the offset of each site, if sites differ where their patients "
+        "do not.",
+        choices=ADJUSTS,
+    )
     then: str | None = key(None, "A preparation of your own, MODULE.NAME, after all others.")
     log: Sequence[str] = key((), "Columns to replace by log(1 + x).")
     bounds: Mapping[str, tuple[float, float]] = key(
@@ -443,7 +449,6 @@ class Scaling:
         {}, "Weights of columns in squared distances; text counts as one column."
     )
     pca: int | None = key(None, "Cluster by the first N principal components.")
-    adjust: str | None = key(None, "site: subtract the offset of each site from its numbers.")
 
 
 def preparation(scaling: Scaling, columns: str | Sequence[str] | None) -> Any:

@@ -375,8 +375,8 @@ REACHED: dict[str, list[Ask | str]] = {
     ],
     "adjust-site": [
         fit(partial(here, chunked), prepare=PreprocessingSpec(adjust="site")),
-        "fit SITES -k 3 --set prepare.adjust=site --set fit.sums_only=true",
-        "fit SITES -k 3 --set prepare.adjust=site --set prepare.pca=1",
+        "fit SITES -k 3 --adjust site --set fit.sums_only=true",
+        "fit SITES -k 3 --adjust site --set prepare.pca=1",
     ],
     "stability-chunks": [fit(partial(here, chunked), stability=True)],
 }

@@ -10,16 +10,21 @@ from partitions import InChunks
 from sklearn.metrics import adjusted_rand_score
 
 from fedcluster import FederatedGaussianMixture, FederatedKMeans, PreprocessingSpec
-from fedcluster.core import Data, SiteInfo
+from fedcluster.core import Data, Limit, SiteInfo
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
-from fedcluster.jobs import Evaluate, Profile, execute, fit_of
+from fedcluster.jobs import Evaluate, Profile, execute, fit_of, procedure_of
 from fedcluster.model import Model
 from fedcluster.options.refusals import RefusedError
 from fedcluster.preprocessing import site_model
 from fedcluster.preprocessing.columns import NumericColumn
-from fedcluster.preprocessing.site_effects import SiteEffects, registered
+from fedcluster.preprocessing.site_effects import (
+    Registration,
+    SiteEffects,
+    registered,
+    starts_of,
+)
 from fedcluster.preprocessing.site_model import SITE_EFFORT, Points, best_model, fitted_model
 from fedcluster.preprocessing.transform import Preprocessor
 from fedcluster.recipes import combinations
@@ -182,7 +187,7 @@ def test_a_saved_model_predicts_a_new_site(tmp_path):
         model.predict(first[:1])
     engine = LocalEngine([Client("a", Data(first)), Client("b", InChunks(Data(first), 40))])
     for job in (Profile(model), Evaluate(model)):  # each chunk would have an offset of its own
-        with pytest.raises(InputError, match="adjust='site' does not go with rows in chunks"):
+        with pytest.raises(InputError, match="adjust='site' does not go with the rows of 'b'"):
             execute(job, engine)
 
 
@@ -208,6 +213,8 @@ def test_missing_values_weights_and_text_are_adjusted_too():
 REFUSED = {
     "chunks": ({}, {"streams": True}, "the rows of 'a', which come in chunks"),
     "secure": ({}, {"secure": True}, "secure sums"),
+    "partitions": ({}, {"is_partition": True}, "a Dask collection"),
+    "limits": ({}, {"limits": (Limit("MinClusterSize", (("p", 5),)),)}, "limits without groups"),
     "sums": ({"sums_only": True}, {}, "sums_only"),
     "liars": ({"robust": 1}, {}, "robust=1"),
 }
@@ -218,6 +225,12 @@ def test_what_does_not_go_with_it_is_refused(words, site, what):
     sites = [SiteInfo(name, **site) for name in "abc"]
     with pytest.raises(RefusedError, match=f"adjust='site' does not go with {what}"):
         combinations.check(fit_of(3, prepare=SITE, **words), sites)
+    if site:
+        effects = SiteEffects(((0.0,),), ((1.0,),), (1.0,))
+        how = Preprocessor((NumericColumn("x"),), effects=effects)
+        model = Model(np.zeros((1, 1)), np.ones(1), ("x",), preprocessor=how)
+        with pytest.raises(RefusedError, match=f"adjust='site' does not go with {what}"):
+            procedure_of(Profile(model)).check(sites)
 
 
 @pytest.mark.parametrize("more", [{"pca": 2}, {"unit": True}, {"missing": "ignore"}])
@@ -248,9 +261,34 @@ def test_a_site_refuses_effects_that_are_none(effects):
 def test_an_offset_of_a_site_with_one_subtype_is_the_smallest():
     centers = np.array([[0.0, 0.0], [8.0, 0.0]])
     rows = np.random.default_rng(0).normal(size=(50, 2)) + np.array([8.5, 0.0])
-    offset, shares = registered(rows, np.ones(50), centers, np.ones(2))
+    starts = starts_of(rows.mean(0), centers)
+    offset, shares = registered(rows, np.ones(50), centers, starts, np.ones(2))
     assert np.abs(offset - [0.5, 0.0]).max() < 0.3
     assert shares[1] > 0.9
+
+
+def test_a_column_in_which_sites_do_not_differ_gets_no_offset_from_correlated_ones():
+    rng = np.random.default_rng(1)
+    noise = np.array([[1.0, 0.6], [0.6, 1.0]])
+    rows = rng.multivariate_normal([20.0, 0.0], noise, 100)
+    rows[:30] += [9.0, 9.0]
+    effects = SiteEffects.from_plain({
+        "centers": [[0.0, 0.0], [9.0, 9.0]], "noise": noise, "spread": [400.0, 0.0],
+    })  # fmt: skip
+    offset = effects.offset(rows, np.ones(100))
+    assert offset == pytest.approx([20.0, 0.0], abs=0.2)
+    assert abs(offset[1]) < 1e-9
+
+
+def test_a_large_site_compares_starts_on_some_rows_in_any_order():
+    rng = np.random.default_rng(2)
+    rows = rng.normal([3.0, -1.0], size=(3 * Registration().rows, 2))
+    rows[: len(rows) // 5] += [8.0, 0.0]
+    effects = SiteEffects(((0.0, 0.0), (8.0, 0.0)), ((1.0, 0.0), (0.0, 1.0)), (9.0, 9.0))
+    offset = effects.offset(rows, np.ones(len(rows)))
+    assert offset == pytest.approx([3.0, -1.0], abs=0.05)
+    shuffled = rng.permutation(rows)
+    assert effects.offset(shuffled, np.ones(len(rows))) == pytest.approx(offset, abs=1e-12)
 
 
 def test_the_number_of_subtypes_is_that_of_smallest_bic():
