@@ -306,19 +306,23 @@ def of_job(world: World) -> list[str]:
         private and bool(words["bounds"])
     )
     usual = world.c["prepare"] == "auto" or (private and how is None)
-    said += [] if usual else of_preparation(how)
+    said += [] if usual else of_preparation(how, world.job_name)
     dates = {} if how is None or world.c["way"] == "site files" else how.dates
     return said + [f"--set={dotted('dates', name)}={value}" for name, value in dates.items()]
 
 
-def of_preparation(how: Any) -> list[str]:
+def of_preparation(how: Any, job: str) -> list[str]:
     if how is None:
         return ["--scale", "none"]
     said = ["--scale", how.scale, "--missing", how.missing]
     levels = how.categories if isinstance(how.categories, str) else ",".join(how.categories)
     said += [] if levels == "auto" else ["--categories", levels]
-    said += [] if how.adjust == "none" else ["--adjust", how.adjust]
     more = {key: getattr(how, key) for key in ("log", "bounds", "weights", "pca")}
+    adjusts = how.adjust if how.adjust != "none" else ""
+    if job == "fit":
+        said += ["--adjust", adjusts] if adjusts else []
+    else:
+        more["adjust"] = adjusts
     more["then"] = f"{PLUGIN}.{type(how.then).__name__}" if how.then else None
     return said + [f"--set=prepare.{key}={in_toml(value)}" for key, value in more.items() if value]
 

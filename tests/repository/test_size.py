@@ -29,7 +29,7 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 28_264,
-    "lines of the application": 21_681,
+    "lines of the application": 21_683,
     "modules": 234,
     "functions": 4_586,
     "modules that a fit loads": 73,
@@ -40,8 +40,8 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 36_147,
     "pages": 28,
-    "lines of tests": 65_874,
-    "lines of tests of refusals and pairs": 2_704,
+    "lines of tests": 65_878,
+    "lines of tests of refusals and pairs": 2_708,
 }
 
 

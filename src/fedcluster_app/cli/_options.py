@@ -38,6 +38,10 @@ OPTIONS = frozenset(
     ]
 )
 """Keys of a study file that are options of the command line, too."""
+FREE = ("said", "context")
+"""Parameters of commands that are neither."""
+FITS_ALONE = ("adjust",)
+"""Options of fits that are keys of other commands."""
 PLAIN = {name: name for name in ("columns", "engine", "out")}
 PLAIN |= {"report": "report", "label_column": "label_column", "fuzzy": "fit.fuzzy"}
 PLAIN |= {"min_cluster_size": "limits.min_cluster_size", "own_algorithm": "fit.algorithm"}
@@ -621,7 +625,7 @@ def with_options(command: Callable[..., Any]) -> Callable[..., Any]:
             if name in kinds
             else [own.replace(annotation=hints[name], kind=keyword)]
         )
-        if each.name not in ("said", "context") and is_option(each.name, keys)
+        if each.name not in (*FREE, *(() if is_fit else FITS_ALONE)) and is_option(each.name, keys)
     }
     if not OPTIONS.issuperset(keys):
         options["settings"] = inspect.Parameter("settings", keyword, default=None, annotation=Set)
