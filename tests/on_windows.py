@@ -42,7 +42,7 @@ COMMANDS = [
     ["check", "--help"],
     ["name", MODEL, "0=größer", "1=меньше"],
     ["report", "result"],
-    ["audit", "--simulated", "--rows", "50", "-k", "2", "--out", "audit"],
+    ["audit", "--simulated", "--rows", "50", "--out", "audit"],
     ["warm-up"],
     [],
 ]

@@ -90,7 +90,7 @@ from fedcluster.privacy.disclosure import USUAL, Disclosure, SiteRules, SizeLimi
 OWN = {"name", "n_rows", "weight"}
 """Facts that differ between the sites of a table."""
 SHARED = {"limits", "streams", "columns", "labels", "answered", "n_columns", "secure"}
-SHARED |= {"total_rows", "log", "refuses", "left", "sends"}
+SHARED |= {"total_rows", "log", "refuses", "left", "sends", "is_partition"}
 """Facts that are common to all sites. If there are other facts, each client reports its own."""
 
 
