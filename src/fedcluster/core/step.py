@@ -254,8 +254,11 @@ class RowTransform(Protocol):
         """True if every prepared row lies in the box [-1, 1]^d, whatever the raw row is."""
 
     @property
-    def by_site(self) -> bool:
-        """True if a row depends on the others of its site, so that all are prepared at once."""
+    def offset_rows(self) -> float:
+        """The fewest rows of a subtype that decide the offset of a site; inf if there is none.
+
+        With an offset, a row depends on the others of its site, and all are prepared at once.
+        """
 
     @property
     def n_columns_out(self) -> int:

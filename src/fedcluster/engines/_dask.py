@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from hashlib import sha256
 from itertools import islice
+from math import inf
 from operator import attrgetter, methodcaller
 from typing import Any, Unpack
 from zlib import crc32
@@ -170,7 +171,8 @@ class DaskEngine:
 
     def ask(self, tasks: Sequence[Task], sites: Iterable[str] | None = None) -> list[Answers]:
         """Answer all tasks at each of the named partitions, and add the answers if possible."""
-        if any(task.preprocessor is not None and task.preprocessor.by_site for task in tasks):
+        prepared = (task.preprocessor for task in tasks)
+        if any(how is not None and how.offset_rows < inf for how in prepared):
             raise refused("adjust-site", what="a Dask collection, whose partitions are no sites")
         named = set(self._sites if sites is None else sites)
         asked = [name for name in self._sites if name in named]

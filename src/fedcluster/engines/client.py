@@ -14,7 +14,7 @@ from contextlib import nullcontext
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from math import fsum, isfinite
+from math import fsum, inf, isfinite
 from typing import Any, Unpack
 
 import numpy as np
@@ -596,7 +596,7 @@ def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:
     """Return a chunk as prepared for each task, preparing it once for equal preparations."""
     firsts = first_alike(tasks)
     transforms = {first: tasks[first].preprocessor for first in firsts}
-    if any(how is not None and how.by_site for how in transforms.values()):
+    if any(how is not None and how.offset_rows < inf for how in transforms.values()):
         raise refused("adjust-site", what="rows in chunks")
     made = {first: how.apply(chunk) if how else chunk for first, how in transforms.items()}
     return [made[first] for first in firsts]

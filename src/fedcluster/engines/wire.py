@@ -470,7 +470,16 @@ def read_summaries(arrays: Arrays) -> list[Summary]:
         raise WireError(f"the answers are not whole: {error}") from error
 
 
-LEARNT = ("name", "answered", "n_rows", "weight", "n_columns", "total_rows", "sends")
+LEARNT = (
+    "name",
+    "answered",
+    "n_rows",
+    "weight",
+    "n_columns",
+    "total_rows",
+    "sends",
+    "is_partition",
+)
 """Facts of a site that no reply states; most follow from its answers."""
 
 ASKED = {"described": "columns", "labels": "labels"}

@@ -50,9 +50,9 @@ class OfModel(Procedure):
     def check(self, sites: Sequence[SiteInfo] = ()) -> None:
         """Raise an error for a job that is not possible, in general or for these sites."""
         check(self.job, sites, OF_SITES)
-        models = (self.model, getattr(self, "other", None))
-        adjusts = any(model is not None and model.adjusts for model in models)
-        if adjusts and (what := without_offsets(sites)):
+        what = without_offsets(sites)
+        models = (self.model, getattr(self, "other", None)) if what else ()
+        if any(model is not None and model.adjusts for model in models):
             raise refused("adjust-site", what=what)
 
     def steps(self) -> tuple[PlannedStep, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import Any, Self
 
 import numpy as np
@@ -62,9 +63,9 @@ class AssignedRows:
         return False
 
     @property
-    def by_site(self) -> bool:
-        """Whether the cluster of a row depends on the other rows of its site."""
-        return self.preprocessor is not None and self.preprocessor.by_site
+    def offset_rows(self) -> float:
+        """The fewest rows of a subtype that decide the offset of a site; inf if there is none."""
+        return inf if self.preprocessor is None else self.preprocessor.offset_rows
 
     def completing(self) -> Self:
         """The transform itself, as it leaves no missing values that it ignores."""
@@ -198,9 +199,9 @@ class CrossedRows:
         return self.one.assignments + self.other.assignments
 
     @property
-    def by_site(self) -> bool:
-        """Whether a cluster of a row depends on the other rows of its site."""
-        return self.one.by_site or self.other.by_site
+    def offset_rows(self) -> float:
+        """The fewest rows of a subtype that decide the offset of a site; inf if there is none."""
+        return min(self.one.offset_rows, self.other.offset_rows)
 
     def completing(self) -> Self:
         """Return the transform itself, as a cluster is never missing."""

@@ -610,7 +610,7 @@ there 129 and 42.4, as of mmol/l and mg/dl of glucose; if it is another unit, mu
     @property
     def adjusts(self) -> bool:
         """Whether each site subtracts its own offset, found from all its rows."""
-        return self.preprocessor is not None and self.preprocessor.by_site
+        return self.preprocessor is not None and self.preprocessor.effects is not None
 
     def prepared(self, X: Any) -> Rows:
         """Return rows in the form for clustering, one for each given row, NaN for a dropped row."""

@@ -142,7 +142,8 @@ def _adjusted(
         [described.by_site[name] for name in names], [squares.by_site[name] for name in names]
     ).in_deviations()
     model = site_model.best_model(points, seed)
-    effects = model.effects(seen.moments.mean, spread * deviations)
+    least = smallest if smallest > 1 else 0
+    effects = model.effects(seen.moments.mean, spread * deviations, least)
     adjusted = replace(scaled, effects=effects)
     if prepare.scale in ("standard", "robust"):
         offsets = dict(

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcluster.core import Floats, lexicographic
 from fedcluster.core.ranges import LARGEST
@@ -152,6 +153,9 @@ class SiteEffects:
         Covariance within subtypes (d, d).
     spread : tuple of float
         Variance of offsets between sites (d,).
+    least : int, default=0
+        The number of rows, or persons, of a subtype at a site from which on they count for its
+        offset, where limits hide what fewer rows have; if no subtype has as many, it is 0.
 
     Examples
     --------
@@ -163,6 +167,7 @@ class SiteEffects:
     centers: Table
     noise: Table
     spread: tuple[float, ...]
+    least: int = 0
     clear = 12.0
     """Squared distance of the nearest two centres, in variances of offsets, from which on an offset
     is not taken for a subtype."""
@@ -181,7 +186,9 @@ class SiteEffects:
             far = ((C[one] - C[other]) ** 2 / spread).sum(1)
         return float(np.nan_to_num(far, nan=np.inf).min(initial=np.inf))
 
-    def offset(self, X: Floats, weights: Floats) -> Floats:
+    def offset(
+        self, X: Floats, weights: Floats, persons: NDArray[np.int64] | None = None
+    ) -> Floats:
         """Return the offset (d,) of a site with rows (n, d), in the units of the columns."""
         white, spread = common_axes(np.array(self.noise), np.array(self.spread))
         X, centers = X @ white, np.array(self.centers) @ white
@@ -190,7 +197,15 @@ class SiteEffects:
             few = lexicographic([*X.T])[::every]
             best, _ = registered(X[few], weights[few], centers, starts, spread, how)
             starts = best[None]
-        found, _ = registered(X, weights, centers, starts, spread, how)
+        found, shares = registered(X, weights, centers, starts, spread, how)
+        if self.least:
+            near = (X - found) @ centers.T - (centers**2).sum(1) / 2 + np.log(shares)
+            z = near.argmax(axis=1)
+            each = weights if persons is None else _first_of_each(persons, z)
+            kept = np.bincount(z, each, len(centers))[z] >= self.least
+            n = weights[kept].sum()
+            apart = weights[kept] @ (X[kept] - centers[z[kept]])
+            found = apart * spread / (n * spread + 1.0)
         offset: Floats = found @ np.linalg.inv(white)
         return offset
 
@@ -205,6 +220,8 @@ class SiteEffects:
         C, noise, spread = map(np.array, (self.centers, self.noise, self.spread))
         if C.ndim != 2 or C.shape[1] != width or noise.shape != (width, width):
             raise ValueError("offsets of sites must be of as many columns as there are numbers")
+        if type(self.least) is not int or self.least < 0:
+            raise ValueError("offsets of sites need a number of rows that count")
         if not 0 < len(C) <= self.most or spread.shape != (width,) or not (spread >= 0).all():
             raise ValueError(f"offsets of sites need 1 to {self.most} centres, and variances")
         if not all((np.abs(each) <= LARGEST).all() for each in (C, noise, spread)):
@@ -226,4 +243,17 @@ class SiteEffects:
         centers, noise = (
             tuple(tuple(map(float, line)) for line in content[key]) for key in ("centers", "noise")
         )
-        return cls(centers, noise, tuple(map(float, content["spread"])))
+        return cls(centers, noise, tuple(map(float, content["spread"])), content.get("least", 0))
+
+
+def _first_of_each(persons: NDArray[np.int64], z: NDArray[np.intp]) -> Floats:
+    """Return 1 for the first row of each person in a subtype, 0 for others.
+
+    Examples
+    --------
+    >>> _first_of_each(np.array([7, 7, 5, 7]), np.array([0, 0, 0, 1]))
+    array([1., 0., 1., 1.])
+    """
+    first = np.zeros(len(z))
+    first[np.unique(np.column_stack([persons, z]), axis=0, return_index=True)[1]] = 1.0
+    return first

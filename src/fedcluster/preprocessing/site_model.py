@@ -162,12 +162,13 @@ class SiteModel:
         spread: Floats = np.maximum(between / max(n.sum() - (n**2).sum() / n.sum(), 1.0), 0.0)
         return spread
 
-    def effects(self, shift: Floats, scale: Floats) -> SiteEffects:
+    def effects(self, shift: Floats, scale: Floats, least: int = 0) -> SiteEffects:
         """Return what all sites need of a model of columns (x - shift) / scale, in their units."""
         made = {
             "centers": self.centers * scale + shift,
             "noise": self.noise * np.outer(scale, scale),
             "spread": self.spread * scale**2,
+            "least": least,
         }
         return SiteEffects.from_plain(made)
 

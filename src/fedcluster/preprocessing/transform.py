@@ -381,8 +381,9 @@ class Preprocessor:
         dropped = self._incomplete(X) if is_missing else None
         if self.effects is not None:
             # new rows come without weights, and are to get the offset that they had in the fit
-            rows_each = None if data.grouped is None else data.grouped.counts
-            self._subtract_offset(self.effects, X, rows_each, dropped)
+            rows_each = np.ones(len(X)) if data.grouped is None else data.grouped.counts
+            kept = np.ones(len(X), dtype=bool) if dropped is None else ~dropped
+            self._subtract_offset(self.effects, X, rows_each, kept, data.groups)
         if self.unit:
             zero = to_unit_length(X, self.block_values)
             dropped = zero if dropped is None else dropped | zero
@@ -391,19 +392,19 @@ class Preprocessor:
         return X, dropped
 
     @property
-    def by_site(self) -> bool:
-        """Whether a row depends on the others of its site, whose offset is subtracted."""
-        return self.effects is not None
+    def offset_rows(self) -> float:
+        """The fewest rows of a subtype that decide the offset of a site; inf if there is none."""
+        return math.inf if self.effects is None else self.effects.least
 
     def _subtract_offset(
         self,
         effects: SiteEffects,
         X: Rows,
-        weights: Floats | None,
-        dropped: NDArray[np.bool_] | None,
+        weights: Floats,
+        kept: NDArray[np.bool_],
+        persons: NDArray[np.int64] | None,
     ) -> None:
         """Subtract the offset of a site from its prepared rows (n, p), in place."""
-        kept = np.ones(len(X), dtype=bool) if dropped is None else ~dropped
         if not kept.any():
             return
         stops = np.cumsum([len(column.names) for column in self.columns])
@@ -412,7 +413,7 @@ class Preprocessor:
             np.array([getattr(c, end) for c in self.numeric]) for end in ("scale", "shift")
         )
         rows = X[np.ix_(kept, places)].astype(np.float64) * scale + shift
-        offset = effects.offset(rows, np.ones(len(rows)) if weights is None else weights[kept])
+        offset = effects.offset(rows, weights[kept], None if persons is None else persons[kept])
         X[:, places] -= (offset / scale).astype(X.dtype)
 
     @property

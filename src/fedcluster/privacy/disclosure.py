@@ -242,6 +242,16 @@ class Disclosure:
         line = max((rule.p for rule in self.filters if isinstance(rule, MinClusterSize)), default=0)
         return SizeLimits(rows, line)
 
+    @cached_property
+    def least(self) -> float:
+        """Number of rows behind each number that leaves; 0 if only groups, or nothing, hide rows.
+
+        With groups, all is a function of sums over groups.
+        """
+        if self.groups is not None:
+            return 0.0
+        return max((_least(each) for each in self.filters if type(each) is not MinRows), default=0)
+
     def check(self, task: Task) -> None:
         """Check that the answer to a task may leave at all, without reading any row.
 

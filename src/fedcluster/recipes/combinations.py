@@ -107,13 +107,11 @@ def _unadjusted(job: Any, sites: Sites) -> Mapping[str, str]:
 def without_offsets(sites: Sites) -> str:
     """Return what keeps sites from finding offsets; "" if nothing does."""
     streamed = next((site.name for site in sites if site.streams), None)
-    names = [{limit.name for limit in limits} for limits in distinct_limits(sites)]
     needs = {
         f"the rows of {streamed!r}, which come in chunks": streamed is not None,
         "a Dask collection, whose partitions are no sites": any(s.is_partition for s in sites),
         "secure sums": any(site.secure for site in sites),
         "the rounded numbers that a site requires": must_round(sites),
-        "limits without groups": any("MinClusterSize" in n and "Groups" not in n for n in names),
     }
     return next((what for what, needed in needs.items() if needed), "")
 

@@ -452,24 +452,20 @@ def with_previous(starts: Sequence[State], spec: Fit) -> list[State]:
 
 def drawn_starts(spec: Fit) -> Plan[Starts]:
     """Plan the starts that a specification requests, with the rounds that they take."""
-    starts, rounds = yield from _found_starts(spec)
-    return starts if _given_start(spec) else with_previous(starts, spec), rounds
-
-
-def _found_starts(spec: Fit) -> Plan[Starts]:
-    """Plan the starts without that of an earlier fit."""
     k, seed, auto = spec.n_clusters, spec.seed, spec.algorithm == "auto"
     m = spec.m if auto else None
     n_seeds = spec.n_init or (_n_seeds(spec) if auto else 1)
     if (start := _given_start(spec)) is not None:
         return [start], ()
+    rounds: tuple[Iteration, ...] = ()
     if spec.means is not None:
-        return best_seeds(spec.means, k, n_seeds, stream(seed, spec.means.round), m), ()
-    step = description_step(spec)
-    if step is None:
+        starts = best_seeds(spec.means, k, n_seeds, stream(seed, spec.means.round), m)
+    elif (step := description_step(spec)) is None:
         n_drawn = spec.n_init or (N_DRAWN if auto else 1)
-        return (yield from drawn(k, n_drawn, site_seeding(spec.init), seed))
-    return (yield from from_description(step, k, n_seeds, seed, m, _behind(spec)))
+        starts, rounds = yield from drawn(k, n_drawn, site_seeding(spec.init), seed)
+    else:
+        starts, rounds = yield from from_description(step, k, n_seeds, seed, m, _behind(spec))
+    return with_previous(starts, spec), rounds
 
 
 def description_step(spec: Fit) -> Description | None:

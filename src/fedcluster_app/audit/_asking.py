@@ -454,7 +454,7 @@ def _offsets(coordinator: Coordinator, j: int) -> Floats:
 
     def below(at: Floats) -> Floats | None:
         found = [
-            SiteEffects(((t - far,), (t + far,)), ((noise,),), (hidden * noise,))
+            SiteEffects(((t - far,), (t + far,)), ((noise,),), (hidden * noise,), 5)
             for t in at.tolist()
         ]
         tasks = [Task(Means(), State(), preprocessor=replace(how, effects=each)) for each in found]

@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any, Self
 
 import numpy as np
@@ -185,7 +186,8 @@ class SecureSite:
         for step in (*planned, *(task.step for task in tasks)):
             if not (isinstance(step, type) or step.server_additive):
                 raise WireError(str(refused("sums-more", what=type(step).__name__)))
-        if any(task.preprocessor is not None and task.preprocessor.by_site for task in tasks):
+        every = (task.preprocessor for task in tasks)
+        if any(how is not None and how.offset_rows < inf for how in every):
             # an offset that a single row of this site decides could move all its rows to a cluster
             # of their own
             raise WireError(str(refused("adjust-site", what="secure sums")))

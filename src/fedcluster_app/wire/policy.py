@@ -25,7 +25,6 @@ from fedcluster.errors import InputError, PolicyError
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.budget import Budget, rho_of
 from fedcluster.privacy.disclosure import Disclosure
-from fedcluster.privacy.limits import MinRows
 from fedcluster_app.records import Names, Positive
 from fedcluster_app.trust.site_state import SiteState, get, last, put
 
@@ -304,12 +303,6 @@ class Policy:
         return "noise-unbudgeted" if self._disclosure.budget is None else ""
 
     @property
-    def _counts_rows(self) -> bool:
-        """Whether limits alone hide what few rows have, which the offset of a site would tell."""
-        rules = self._disclosure
-        return rules.groups is None and not {type(rule) for rule in rules.in_force} <= {MinRows}
-
-    @property
     def left(self) -> float:
         """The rho that is left of the privacy budget, -1 without one; it depends on no row."""
         return -1.0 if self._budget is None else self._budget.left
@@ -407,8 +400,9 @@ class Policy:
                 self._disclosure.check(task)
                 if task.noise is not None and self.refuses:
                     raise refused(self.refuses)
-                if self._counts_rows and task.preprocessor and task.preprocessor.by_site:
-                    raise refused("adjust-site", what="limits without groups")
+                how = task.preprocessor
+                if how is not None and how.offset_rows < self._disclosure.least:
+                    raise refused("adjust-site", what="a limit that its model does not know")
             except InputError as error:
                 exact = f"{type(task.step).__name__}: " if task.noise is None else ""
                 raise PolicyError(f"{exact}{error}") from error

@@ -485,7 +485,7 @@ def test_predict_refuses_what_it_cannot_label(files):
     assert fails("predict", "no.json", "north.csv", "--out", "more") == (
         "no.json does not exist; fedcluster fit writes a model.json"
     )
-    Path("newer.json").write_text('{"format": "fedcluster-model", "format_version": 4}')
+    Path("newer.json").write_text('{"format": "fedcluster-model", "format_version": 99}')
     assert "upgrade fedcluster" in fails("predict", "newer.json", "north.csv", "--out", "more")
 
 

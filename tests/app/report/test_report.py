@@ -34,7 +34,7 @@ from fedcluster_app.report.tables import profiles_shown
 
 report_page, NAMES = (
     page.report_page,
-    [key for key in page.NAMES if key not in ("now", "silhouettes", "outcomes", "offsets")],
+    [k for k in page.NAMES if k not in ("now", "since", "silhouettes", "outcomes", "offsets")],
 )
 HOSTILE = "</script><script>alert(1)</script>\"'><img src=x onerror=alert(2)>\x1b\u202e&amp;"
 

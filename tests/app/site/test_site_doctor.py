@@ -9,6 +9,7 @@ import shutil
 import socket
 import sqlite3
 import ssl
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
@@ -19,6 +20,7 @@ from tempfile import TemporaryDirectory
 from threading import Thread
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -446,13 +448,17 @@ def test_the_doctor_of_a_coordinator_finds_what_its_start_refuses(led: Path, tmp
 @contextmanager
 def unwritable(folder: Path, name: str) -> Iterator[Path]:
     """A copy of a folder that belongs to this user, who is not root here, and may not write one."""
-    with TemporaryDirectory() as place:
+    # a folder that each user of the machine may enter, and this one may fill
+    with (
+        TemporaryDirectory(dir=Path(os.sep, "tmp")) as place,
+        patch.object(tempfile, "tempdir", place),
+    ):
         Path(place).chmod(0o755)
         copy = shutil.copytree(folder, Path(place) / "copy")
         path, before = copy / name, os.geteuid()
         path.chmod(path.stat().st_mode & ~0o222)
         if before == 0:  # who may write everywhere
-            for each in (copy, *copy.rglob("*")):
+            for each in (Path(place), copy, *copy.rglob("*")):
                 os.chown(each, NOBODY, -1)
         os.seteuid(before or NOBODY)
         try:

@@ -10,7 +10,7 @@ from partitions import InChunks
 from sklearn.metrics import adjusted_rand_score
 
 from fedcluster import FederatedGaussianMixture, FederatedKMeans, PreprocessingSpec
-from fedcluster.core import Data, Limit, SiteInfo
+from fedcluster.core import Data, SiteInfo
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError
@@ -214,7 +214,6 @@ REFUSED = {
     "chunks": ({}, {"streams": True}, "the rows of 'a', which come in chunks"),
     "secure": ({}, {"secure": True}, "secure sums"),
     "partitions": ({}, {"is_partition": True}, "a Dask collection"),
-    "limits": ({}, {"limits": (Limit("MinClusterSize", (("p", 5),)),)}, "limits without groups"),
     "sums": ({"sums_only": True}, {}, "sums_only"),
     "liars": ({"robust": 1}, {}, "robust=1"),
 }

@@ -217,14 +217,39 @@ def test_a_policy_refuses_by_the_rules_that_the_client_holds(rules, task, reason
         Client("s", Data(np.zeros((50, 2))), rules, rules.groups).answer(task)
 
 
-def test_offsets_of_a_site_are_of_groups_where_limits_hide_few_rows() -> None:
+def test_offsets_of_a_site_are_of_as_many_rows_as_its_limits_ask_for() -> None:
     """An offset between centres of the coordinator's counts rows, also a single one."""
-    effects = SiteEffects(((0.0,), (1e6,)), ((1.0,),), (1.0,))
-    task = replace(ASKED, preprocessor=Preprocessor((NumericColumn("x0"),), effects=effects))
-    for rules in (Disclosure((MinRows(2),)), Disclosure(LIMITS, Groups(p=5))):
-        Policy(disclosure=rules).check({"run": "r", "exchange": 0}, [task], ("x0",), 1)
-    with pytest.raises(PolicyError, match="adjust='site' does not go with limits without groups"):
-        Policy(disclosure=Disclosure(LIMITS)).check({"run": "r", "exchange": 0}, [task], ("x0",), 1)
+
+    def asked(least: int) -> Task:
+        effects = SiteEffects(((0.0,), (1e6,)), ((1.0,),), (1.0,), least)
+        return replace(ASKED, preprocessor=Preprocessor((NumericColumn("x0"),), effects=effects))
+
+    for rules, least in (
+        (Disclosure((MinRows(2),)), 0),
+        (Disclosure(LIMITS, Groups(p=5)), 0),
+        (Disclosure(LIMITS), LEAST),
+    ):
+        Policy(disclosure=rules).check({"run": "r", "exchange": 0}, [asked(least)], ("x0",), 1)
+    with pytest.raises(PolicyError, match="adjust='site' does not go with a limit that its model"):
+        Policy(disclosure=Disclosure(LIMITS)).check(
+            {"run": "r", "exchange": 0}, [asked(LEAST - 1)], ("x0",), 1
+        )
+
+
+@pytest.mark.parametrize("persons", [None, np.array([*range(40), 7, 7, 7, 8, 8])])
+def test_fewer_rows_or_persons_than_the_limit_do_not_move_an_offset(persons) -> None:
+    rows = np.concatenate(
+        [np.random.default_rng(0).normal(3.0, 1.0, (40, 1)), np.full((5, 1), 1e6)]
+    )
+    few = 3 if persons is not None else 6
+    for least, is_moved in ((0, True), (few, False)):
+        effects = SiteEffects(((0.0,), (1e6,)), ((1.0,),), (9.0,), least)
+        whole, part = (
+            effects.offset(rows, np.ones(45), persons),
+            effects.offset(rows[:-1], np.ones(44), None if persons is None else persons[:-1]),
+        )
+        assert abs(whole[0] - part[0]) > 1e-3 or not is_moved
+        assert whole[0] == part[0] or is_moved
 
 
 def test_no_coordinator_lifts_limits_by_next_to_no_noise() -> None:
