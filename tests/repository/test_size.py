@@ -28,7 +28,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_299,
+    "lines of the library": 28_301,
     "lines of the application": 21_683,
     "modules": 234,
     "functions": 4_586,
@@ -38,9 +38,9 @@ MOST = {
     "options": 232,
     "options of fit": 25,
     "refused combinations": 49,
-    "words of the pages": 36_003,
+    "words of the pages": 35_999,
     "pages": 28,
-    "lines of tests": 65_905,
+    "lines of tests": 65_906,
     "lines of tests of refusals and pairs": 2_708,
 }
 

@@ -96,7 +96,9 @@ class OutcomeComparison:
         after = f" after correction for {n_outcomes} outcomes" if n_outcomes > 1 else ""
         held = f"; {self.held_back:,.0f} rows are held back or incomplete" if self.held_back else ""
         if math.isnan(p):
-            return f"Nothing can be said of {self.name} ({shown}{held}): too few rows, or no spread"
+            is_hidden = not math.isnan(self.test.p)
+            why = "limits of sites hide too much" if is_hidden else "too few rows, or no spread"
+            return f"Nothing can be said of {self.name} ({shown}{held}): {why}"
         differ = "The clusters differ" if p < level else "The clusters are not shown to differ"
         line = f"{differ} in {self.name} ({shown}; {said_p(p)}{after}{held})"
         if math.isnan(within):

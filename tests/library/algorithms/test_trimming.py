@@ -288,7 +288,7 @@ def test_a_site_all_of_whose_rows_are_in_no_cluster_answers_from_chunks_as_from_
     class OfNone:
         """A preparation that leaves rows above 1 in no cluster."""
 
-        n_columns_out, by_site = 1, False
+        n_columns_out, offset_rows = 1, np.inf
 
         def apply(self, data: Data) -> Data:
             kept = data.take(data.X[:, 0] <= 1)

@@ -226,6 +226,7 @@ def test_what_a_site_holds_back_is_left_out_and_said():
     (died,) = compared(2, rows, "died", time="days", least=15)
     assert np.isnan(died.corrected[0])
     assert died.held_back > 0
+    assert died.sentence().endswith("incomplete): limits of sites hide too much")
     (days,) = compared(2, rows, "days", least=40)
     assert days.ranks is None or np.isnan(days.ranks.p)
     assert days.corrected[0] < 1
