@@ -593,16 +593,16 @@ class Federated(Fitted):
     @property
     def _k(self) -> Any:
         """The number of clusters, or the numbers to choose from."""
-        k, earlier = getattr(self, self._counted), self._previous
-        if k is not None or earlier is None:
-            return k
-        return (Model.load(earlier) if isinstance(earlier, str | Path) else earlier).n_clusters
+        k = getattr(self, self._counted)
+        return self._previous.n_clusters if k is None and self.previous is not None else k
 
     @property
     def _previous(self) -> Any:
-        """The earlier fit as a model, or its file."""
-        fitted = isinstance(self.previous, Fitted)
-        return Model.from_estimator(self.previous) if fitted else self.previous
+        """The earlier fit as a model."""
+        if isinstance(self.previous, Fitted):
+            return Model.from_estimator(self.previous)
+        is_file = isinstance(self.previous, str | Path)
+        return Model.load(self.previous) if is_file else self.previous
 
     def _job(self, n_rows: float, roles: ColumnRoles | None = None) -> Fit:
         """Return the parameters, checked against the number of rows, with the order of dates."""
