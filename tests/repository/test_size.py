@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_301,
+    "lines of the library": 28_324,
     "lines of the application": 21_683,
     "modules": 234,
-    "functions": 4_586,
+    "functions": 4_587,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_999,
     "pages": 28,
-    "lines of tests": 65_906,
+    "lines of tests": 65_939,
     "lines of tests of refusals and pairs": 2_708,
 }
 

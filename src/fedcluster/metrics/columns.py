@@ -285,9 +285,10 @@ class ClusterColumns:
 
     Notes
     -----
-    With t texts, cluster j has 1 + t + d lines: its rows; its rows with a value in each text; for
-    each numeric column, its rows with a value and the two sums; for each level, its rows. A site
-    sends 3 k (1 + t + d) numbers.
+    With t texts, cluster j has 1 + t + d lines: its rows, with the sums of m and m^2 over them, m
+    being the number of others in the group of a row; its rows with a value in each text; for each
+    numeric column, its rows with a value and the two sums; for each level, its rows. A site sends
+    3 k (1 + t + d) numbers.
 
     Examples
     --------
@@ -314,6 +315,7 @@ class ClusterColumns:
         for part in in_parts(data, 6 * lines):
             labels = _clusters(part, state.centers)
             counted, apart = _by_line(part.X, labels, state)
+            apart[:, 0] = 0.0 if part.grouped is None else part.grouped.counts - 1.0
             weight, ones = row_weights(part), np.ones(len(part))
             values = np.column_stack([counted, apart, apart**2])
             weights, *sums = np.hsplit(add_by_cluster(labels, values, weight, k), 3)

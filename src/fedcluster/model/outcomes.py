@@ -1,7 +1,9 @@
 """Comparisons of clusters by outcomes that were not clustered by, from sums.
 
 Every test is also stratified by site: whoever pools sites takes for a difference between clusters
-what is one between sites.
+what is one between sites. Rows of a group, which is in one cluster as a whole, may be alike: the
+weights of each cluster are divided by its design effect if they all are, the mean over rows of the
+size of their group, before they are tested (J. N. K. Rao & A. J. Scott, Biometrics 48, 1992).
 """
 
 from __future__ import annotations
@@ -184,7 +186,11 @@ def _chi(name: str, statistic: float, df: int) -> OutcomeTest:
 
 
 def counts_compared(
-    name: str, levels: Sequence[str], tables: Floats, held_back: float = 0.0
+    name: str,
+    levels: Sequence[str],
+    tables: Floats,
+    held_back: float = 0.0,
+    together: Floats | float = 1.0,
 ) -> OutcomeComparison:
     """Return the comparison of clusters by counts of the levels of an outcome.
 
@@ -198,6 +204,8 @@ def counts_compared(
         The counts, by site.
     held_back : float
         The weight of rows that are not counted.
+    together : float or ndarray of shape (k,)
+        The rows of each cluster that count as one.
 
     Examples
     --------
@@ -205,8 +213,9 @@ def counts_compared(
     >>> print(counts_compared("died", ("0", "1"), tables).test)
     OutcomeTest(name='chi-square test', p=0.0016..., statistic=9.88..., df=(1.0,), between=None)
     """
-    table = tables.sum(axis=0)
-    test, effect = _of_table(table)
+    table, each_as = tables.sum(axis=0), np.broadcast_to(together, tables.shape[1])
+    tables = tables / each_as[:, None]
+    test, effect = _of_table(tables.sum(axis=0))
     clusters: list[dict[str, Any]] = []
     for j, own in enumerate(table):
         n, last = float(own.sum()), len(levels) - 1
@@ -214,8 +223,8 @@ def counts_compared(
         shown = f"{own[i] / n:.0%}".replace("%", " %") if n else "no rows"
         each = {"rows": n, "counts": dict(zip(levels, own.tolist(), strict=True))}
         if last == 1:
-            each["share"] = wilson(float(own[1]), n)
-            each["odds_ratio"] = odds_ratio(table[None], j)
+            each["share"] = wilson(float(own[1] / each_as[j]), n / float(each_as[j]))
+            each["odds_ratio"] = odds_ratio(tables.sum(axis=0)[None], j)
             each["odds_ratio_by_site"] = odds_ratio(tables, j)
         if n and tuple(levels) != ("0", "1"):
             shown = f"{levels[i]} {shown}"
@@ -360,6 +369,7 @@ def numbers_compared(
     cells: Floats,
     origin: float = 0.0,
     hidden: float = 0.0,
+    together: Floats | float = 1.0,
 ) -> OutcomeComparison:
     """Return the comparison of clusters by a numeric outcome.
 
@@ -370,11 +380,13 @@ def numbers_compared(
     n, means, squares : ndarray of shape (s, k)
         The weight, the mean less an origin, and the sum of squares about the mean, by site.
     cells : ndarray of shape (k, c)
-        The weight in each cell of a grid, for the rank test.
+        The weight in each cell of a grid, for the rank test; without cells, there is none.
     origin : float
         The origin.
     hidden : float
         The weight of rows that are in no cell; ranks are then not tested.
+    together : float or ndarray of shape (k,)
+        The rows of each cluster that count as one.
 
     Examples
     --------
@@ -383,7 +395,9 @@ def numbers_compared(
     >>> round(found.test.statistic, 4), found.clusters[0]["shown"]
     (3.2143, '1')
     """
-    means = np.where(n > 0, means, 0.0)
+    means, rows = np.where(n > 0, means, 0.0), n.sum(axis=0)
+    each_as = np.broadcast_to(together, len(rows))
+    n, squares, cells = n / each_as, squares / each_as, cells / each_as[:, None]
     every = n.sum(axis=0)
     middle = (n * means).sum(axis=0) / np.where(every > 0, every, np.nan)
     inner = (squares + n * (means - np.nan_to_num(middle)) ** 2).sum(axis=0)
@@ -391,7 +405,7 @@ def numbers_compared(
     half = stats.t.isf(0.025, np.maximum(every - 1, 1)) * deviation / np.sqrt(np.maximum(every, 1))
     clusters = [
         {
-            "rows": float(every[j]),
+            "rows": float(rows[j]),
             "mean": Estimate(*(float(origin + middle[j] + x * half[j]) for x in (0, -1, 1))),
             "deviation": float(deviation[j]),
             "shown": short_number(origin + middle[j]) if every[j] else "no rows",
@@ -400,7 +414,7 @@ def numbers_compared(
     ]
     test, effect = welch(every, middle, inner), _omega(every, middle, inner)
     by_site = means_within(n, means, squares)
-    ranks = None if hidden else kruskal(cells)
+    ranks = None if hidden or not cells.size else kruskal(cells)
     return OutcomeComparison(name, "number", test, by_site, ranks, effect, clusters)
 
 

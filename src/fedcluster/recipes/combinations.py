@@ -116,6 +116,17 @@ def without_offsets(sites: Sites) -> str:
     return next((what for what, needed in needs.items() if needed), "")
 
 
+def _untested(job: Any, sites: Sites) -> Mapping[str, str]:
+    """Return what of a comparison by outcomes or its sites does not allow tests, if it is one."""
+    if not hasattr(job, "outcomes"):
+        return {}
+    needs = {
+        'preset = "strict" of a site': must_round(sites),
+        f"time={job.time!r} of rows in groups": job.time and _tell("Groups")(job, sites),
+    }
+    return next(({"what": what} for what, needed in needs.items() if needed), {})
+
+
 def _tell(name: str) -> Condition:
     """Return a condition: a site has a limit of this name."""
     return lambda _, sites: any(
@@ -131,7 +142,7 @@ def _tell_why(key: str) -> Condition:
 OF_SITES: Mapping[str, Condition] = {
     "epsilon": _is_private,
     "exact": lambda job, _: not _is_private(job, _),
-    "outcomes": lambda job, _: hasattr(job, "outcomes"),
+    "untested": _untested,
     "budget": _tell("PrivacyBudget"),
     "groups": _tell("Groups"),
     "weights": _tell_why("noise-weights"),

@@ -103,6 +103,7 @@ class _Summed:
     binary: Sequence[int]
     grids: Mapping[int, Floats]
     is_total: bool
+    together: Floats
     is_limited: bool
 
     def moments(self, i: int) -> tuple[Floats, Floats, Floats]:
@@ -134,7 +135,7 @@ def _summed(k: int, reported: Preprocessor, smallest: int) -> Plan[_Summed]:
     edges = {
         i: _around(means[i], spreads[i], first.weights[:, i].sum() / fewest)
         for i in numbers
-        if i not in binary and spreads[i] > 0
+        if i not in binary and spreads[i] > 0 and (first.together == 1).all()
     }
     cells = [_cells(about, i, each) for i, each in edges.items()]
     again, *counted = yield [Task(ClusterColumns(), about, everyone=True), *cells]
@@ -143,7 +144,8 @@ def _summed(k: int, reported: Preprocessor, smallest: int) -> Plan[_Summed]:
         for i, each in zip(edges, counted, strict=True)
     }
     sums = {at: ColumnSums(about, Answers({at: own})) for at, own in again.by_site.items()}
-    return _Summed(layout, about, sums, binary, grids, bool(again.summed), smallest > 1)
+    is_total, together = bool(again.summed), ColumnSums(about, again).together
+    return _Summed(layout, about, sums, binary, grids, is_total, together, smallest > 1)
 
 
 def _around(mean: float, spread: float, n_cells: float, most_cells: int = 400) -> Floats:
@@ -191,7 +193,7 @@ def _counts(
         whole = known - table.sum(axis=1) <= 1e-9 * known
         hidden += float(known[~whole].sum())
         tables.append(np.where(whole[:, None], table, 0.0))
-    return counts_compared(name, levels, np.stack(tables), hidden)
+    return counts_compared(name, levels, np.stack(tables), hidden, seen.together)
 
 
 def _zeros_and_ones(name: str, seen: _Summed, i: int) -> OutcomeComparison:
@@ -200,11 +202,13 @@ def _zeros_and_ones(name: str, seen: _Summed, i: int) -> OutcomeComparison:
     ones = n * (means + seen.about.centers[0, i])
     whole = np.rint(ones)
     ones = np.where(abs(ones - whole) < 1e-6, whole, ones)  # whole but for rounding
-    return counts_compared(name, ("0", "1"), np.stack([n - ones, ones], axis=2))
+    tables = np.stack([n - ones, ones], axis=2)
+    return counts_compared(name, ("0", "1"), tables, together=seen.together)
 
 
 def _numbers(name: str, seen: _Summed, i: int, by_site: Floats | None) -> OutcomeComparison:
-    """Return the comparison by a number, which has no cells if it has no spread."""
+    """Return the comparison by a number: in groups, or without spread, it has no cells."""
     cells = np.zeros((len(seen.about.centers), 0)) if by_site is None else by_site.sum(axis=0)
-    origin, hidden = float(seen.about.centers[0, i]), seen.lacking(i, float(cells.sum()))
-    return numbers_compared(name, *seen.moments(i), cells, origin, hidden)
+    origin = float(seen.about.centers[0, i])
+    hidden = seen.lacking(i, float(cells.sum())) if cells.size else 0.0
+    return numbers_compared(name, *seen.moments(i), cells, origin, hidden, seen.together)

@@ -236,6 +236,9 @@ class ColumnSums:
         k, d = state.centers.shape
         total = answers.total()
         weights = np.maximum(total.weights, 0.0).reshape(k, -1)
+        # the rows that are seen as one, in a group, in the mean over the rows of each cluster
+        others, rows = np.maximum(total.sums.reshape(k, -1, 2)[:, 0, 0], 0), weights[:, 0]
+        self.together = 1.0 + np.divide(others, rows, out=np.zeros(k), where=rows > 0)
         self.sizes: Mapping[str, Floats] = {
             site: summary.weights.reshape(k, -1)[:, 0] for site, summary in answers.by_site.items()
         }

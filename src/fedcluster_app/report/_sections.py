@@ -92,8 +92,8 @@ def outcomes(run: Run) -> Content:
     if not run.outcomes:
         return ()
     lead = (
-        "Rows count as independent; p-values are corrected for the number of outcomes by Holm's "
-        "method. Clusters can differ in an outcome without being its cause."
+        "Rows count as independent, those of a group as one; p-values are corrected for the number "
+        "of outcomes by Holm's method. Clusters can differ in an outcome without being its cause."
     )
     rows = [
         [

@@ -222,6 +222,8 @@ def spanning_persons(_: Path) -> Any:
     engine.introduce()
 
 
+UNASKED = {"died": None, "days": None}
+STRICTLY = Groups.strict(min_rows=10)
 grouped = partial(here, protection=Groups(p=5, min_rows=10))
 budgeted = partial(here, filters=Disclosure(budget=Budget(2.0, 1e-6)))
 noisy, secure = partial(wired, noisy=True), partial(wired, secure=True)
@@ -262,7 +264,8 @@ REACHED: dict[str, list[Ask | str]] = {
     "noise-unbudgeted": [fit(noisy, **PRIVATE), fit(noisy_secure, **PRIVATE)],
     "noise-overspent": [budget_of_site(epsilon=2.5, bounds=PRIVATE["bounds"])],
     "compare-groups": [
-        lambda _: execute(Compare(KNOWN, ["died"], levels={"died": None}), grouped())
+        lambda _: execute(Compare(KNOWN, ["died"], "days", UNASKED), grouped()),
+        lambda _: execute(Compare(KNOWN, ["died"], levels=UNASKED), here(protection=STRICTLY)),
     ],
     "noise-groups": [fit(grouped, **PRIVATE), model(**PRIVATE, protection=Groups())],
     "noise-weights": [

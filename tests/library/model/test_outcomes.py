@@ -1,6 +1,7 @@
 """Comparisons of clusters by outcomes, beside scipy on the pooled rows and published examples."""
 
 import json
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from fedcluster.model.outcomes import (
     log_rank,
     odds_ratio,
 )
+from fedcluster.privacy import Groups
 
 COLUMNS = ("x", "died", "days", "cost", "ward", "site")
 
@@ -44,7 +46,12 @@ def study(seed: int, *, differ: bool = True) -> tuple[int, np.ndarray]:
 
 
 def compared(
-    k: int, rows: np.ndarray, *outcomes: str, time: str | None = None, least: int = 1
+    k: int,
+    rows: np.ndarray,
+    *outcomes: str,
+    time: str | None = None,
+    least: int = 1,
+    groups: Groups | None = None,
 ) -> tuple[OutcomeComparison, ...]:
     """The comparisons of rows of which cluster j has x = j."""
     limits: list[Filter] = [MinRows(2), MinClusterSize(least)]
@@ -53,7 +60,7 @@ def compared(
         for name in COLUMNS
     )
     clients = [
-        Client(f"s{s:.0f}", Data(rows[rows[:, 5] == s], columns=columns), limits)
+        Client(f"s{s:.0f}", Data(rows[rows[:, 5] == s], columns=columns), limits, protection=groups)
         for s in np.unique(rows[:, 5])
     ]
     model = Model(np.arange(float(k))[:, None], np.ones(k), ("x",))
@@ -234,6 +241,29 @@ def test_what_a_site_holds_back_is_left_out_and_said():
     assert (told.held_back, told.test.p) == (0, 1.0)
     (alone,) = compared(2, rows[:120], "ward")
     assert alone.sentence().endswith("(q 50 %, q 50 %; p = 1.000)")
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_rows_of_a_group_count_as_one(seed):
+    """Five equal rows in each group: tests and intervals are those of one row of each."""
+    k, once = study(seed)
+    outcomes = ("died", "cost", "ward")
+    own = compared(k, once, *outcomes)
+    found = compared(k, np.repeat(once, 5, axis=0), *outcomes, groups=Groups(5, scale="none"))
+    tests = [
+        [
+            (o.test.p, *o.test.df, o.by_site.statistic, *(e.low for e in o.effect.values()))
+            for o in f
+        ]
+        for f in (own, found)
+    ]
+    assert tests[1] == [pytest.approx(each, rel=1e-8) for each in tests[0]]
+    assert [o.ranks for o in found] == [None] * 3
+    for one, each in zip(own, found, strict=True):
+        for a, b in zip(one.clusters, each.clusters, strict=True):
+            assert (5 * a["rows"], a["shown"]) == (pytest.approx(b["rows"]), b["shown"])
+            for key in {"share", "odds_ratio", "odds_ratio_by_site", "mean"} & a.keys():
+                assert astuple(b[key]) == pytest.approx(astuple(a[key]), rel=1e-8)
 
 
 @pytest.mark.parametrize(
