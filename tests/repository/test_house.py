@@ -21,6 +21,7 @@ LIBRARY = {
     "dask": "engines._dask",
     "distributed": "engines._dask",
     "dp_accounting": "privacy.budget",
+    "joblib": "core.threads",
     "llvmlite": "kernels",
     "matplotlib": "plotting selection.verdict",
     "narwhals": "frames.inputs",

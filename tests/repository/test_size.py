@@ -28,19 +28,19 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_324,
+    "lines of the library": 28_363,
     "lines of the application": 21_683,
     "modules": 234,
-    "functions": 4_587,
+    "functions": 4_592,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
     "options": 232,
     "options of fit": 25,
     "refused combinations": 49,
-    "words of the pages": 35_999,
+    "words of the pages": 35_993,
     "pages": 28,
-    "lines of tests": 65_939,
+    "lines of tests": 65_979,
     "lines of tests of refusals and pairs": 2_708,
 }
 

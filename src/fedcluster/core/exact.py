@@ -59,6 +59,9 @@ def exact_sum(terms: Sequence[Floats]) -> Floats:
         for i, part in zip(starts, parts, strict=True):
             joined[: len(part), i : i + starts.step] = part
         return joined.reshape(-1, *shape)
+    # more terms rarely fit into two numbers
+    if len(terms) <= 4 * FEW_ARRAYS and (pair := _in_two(terms)) is not None:
+        return pair
     planes = list(terms[:FEW_ARRAYS])
     step = max(FEW_ARRAYS, AT_ONCE // max(1, cells))
     for start in range(FEW_ARRAYS, len(terms), step):
@@ -67,6 +70,39 @@ def exact_sum(terms: Sequence[Floats]) -> Floats:
             return np.stack([np.sum(terms, axis=0)])
         planes = cut
     return canonical(planes)
+
+
+def _in_two(terms: Sequence[Floats]) -> Floats | None:
+    """Return the canonical expansion of a few terms if two numbers hold it, which is usual.
+
+    Terms are added one by one, and their rounding errors likewise: if the errors add up without
+    another one, both totals hold the sum. Costs a third of `_cut` and `canonical`.
+    """
+    high, low = terms[0], None
+    with np.errstate(over="ignore", invalid="ignore"):  # `high` tells below
+        for term in terms[1:]:
+            high, error = _two_sum(high, term)
+            if low is None:
+                low = error
+            else:
+                low, left = _two_sum(low, error)
+                if left.any():  # also if it is NaN
+                    return None
+    if low is None or not _magnitude(high[None]).max(initial=0.0) < LARGEST_TERM:
+        return None
+    pair = np.stack(_two_sum(high, low)) + 0.0  # adding 0.0 turns -0.0 into 0.0
+    return pair if pair[1].any() else pair[:1]
+
+
+def _two_sum(a: Floats, b: Floats) -> tuple[Floats, Floats]:
+    """Return the rounded sums of two arrays and their rounding errors (D. E. Knuth)."""
+    total = a + b
+    virtual = total - a
+    rest = total - virtual
+    np.subtract(a, rest, out=rest)
+    np.subtract(b, virtual, out=virtual)
+    rest += virtual
+    return total, rest
 
 
 def exact_group_sums(values: Floats, group: NDArray[np.intp], n_groups: int) -> list[Floats]:
@@ -207,11 +243,8 @@ def _distil(parts: Floats) -> bool:
     """Renormalise from the last number to the first; return whether any number changed."""
     moved = False
     for j in range(len(parts) - 1, 0, -1):
-        high, low = parts[j - 1], parts[j]
-        total = high + low
-        virtual = total - high
-        rest = (high - (total - virtual)) + (low - virtual)
-        moved = moved or not np.array_equal(total, high)
+        total, rest = _two_sum(parts[j - 1], parts[j])
+        moved = moved or not np.array_equal(total, parts[j - 1])
         parts[j - 1], parts[j] = total, rest
     return moved
 

@@ -168,12 +168,14 @@ def _added(answers: Sequence[Summary]) -> Summary:
     support = None
     if any(answer.support is not None for answer in answers):
         support = np.sum([answer.rows for answer in answers], axis=0)
-    k, p = answers[0].sums.shape
-    terms = np.empty((len(answers), k, p + 1))
-    for term, answer in zip(terms, answers, strict=True):
-        term[:, :-1], term[:, -1] = answer.sums, answer.weights
     rests = [plane for answer in answers if answer.rest is not None for plane in answer.rest]
-    return Summary.from_planes(exact_sum([*terms, *rests]), support)
+    # sums and weights by themselves, as to join them is to copy all
+    sums = exact_sum([*(a.sums for a in answers), *(plane[:, :-1] for plane in rests)])
+    weights = exact_sum([*(a.weights for a in answers), *(plane[:, -1] for plane in rests)])
+    k, p = answers[0].sums.shape
+    left = np.zeros((max(len(sums), len(weights)) - 1, k, p + 1))
+    left[: len(sums) - 1, :, :-1], left[: len(weights) - 1, :, -1] = sums[1:], weights[1:]
+    return Summary(sums[0], weights[0], support, left if len(left) else None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

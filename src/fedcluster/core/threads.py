@@ -5,6 +5,7 @@ that a call never waits for a pool kept busy by other callers; any number of thr
 """
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -14,14 +15,48 @@ from typing import Any, Generic, TypeVar
 
 from threadpoolctl import ThreadpoolController
 
+from fedcluster.lazy import LazyModule
+
+joblib: Any = LazyModule("joblib")  # slow to import
+
 Buffer = TypeVar("Buffer")
 Given = TypeVar("Given")
 Made = TypeVar("Made")
 
 
 def thread_count() -> int:
-    """Return the number of threads to use: ``FEDCLUSTER_NUM_THREADS``, or every usable core."""
-    return int(os.environ.get("FEDCLUSTER_NUM_THREADS", 0)) or _core_count()
+    """Return the number of threads to use.
+
+    ``FEDCLUSTER_NUM_THREADS`` if it is set and not 0. Otherwise the number of cores that the
+    process may use, which a container's quota reduces, but no more than ``OMP_NUM_THREADS`` or a
+    limit of threadpoolctl on OpenMP says.
+
+    Raises
+    ------
+    ValueError
+        If ``FEDCLUSTER_NUM_THREADS`` is no whole number of at least 0.
+
+    Examples
+    --------
+    >>> from threadpoolctl import threadpool_limits
+    >>> import sklearn.cluster  # loads OpenMP
+    >>> with threadpool_limits(1):
+    ...     thread_count()
+    1
+    """
+    given = os.environ.get("FEDCLUSTER_NUM_THREADS") or "0"
+    if not given.isdecimal():
+        raise ValueError(
+            f"FEDCLUSTER_NUM_THREADS is {given!r}: give a number of threads, or 0 for all"
+        )
+    return int(given) or min([_core_count(), *_of_others()])
+
+
+def _of_others() -> list[int]:
+    """Return the numbers of threads that OpenMP may use, where it says any."""
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    stated = [int(first)] if first.isdecimal() and int(first) else []
+    return stated + [library.num_threads for library in _openmp()]
 
 
 def for_each_chunk(work: Callable[[int], object], n_chunks: int, n_threads: int) -> None:
@@ -149,11 +184,20 @@ def _controller() -> Any:
     return ThreadpoolController()
 
 
+def _openmp() -> Any:
+    """Return OpenMP's libraries: found once scikit-learn's is loaded, which is with estimators."""
+    is_loaded = "sklearn.utils._openmp_helpers" in sys.modules
+    return _openmp_libraries() if is_loaded else ()
+
+
+@cache
+def _openmp_libraries() -> Any:
+    return ThreadpoolController().select(user_api="openmp").lib_controllers
+
+
 @cache
 def _core_count() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return int(joblib.cpu_count())
 
 
 @cache

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+import sklearn.cluster  # noqa: F401, loads OpenMP
 from numba import njit
 from numba.core import types
 from numba.core.registry import cpu_target
 from numpy.testing import assert_array_equal
+from threadpoolctl import threadpool_limits
 
 from fedcluster.core import threads as kernel_threads
 from fedcluster.core.threads import for_each_chunk, thread_count
@@ -137,13 +142,47 @@ def test_helpers_are_as_many_as_threads_or_chunks_less_the_caller(
     assert done == list(range(n_chunks))
 
 
-def test_without_a_variable_or_with_0_every_usable_core_has_a_thread(monkeypatch):
+@pytest.mark.parametrize(
+    ("own", "of_openmp", "threads"),
+    [
+        (None, None, 11),
+        ("0", None, 11),
+        ("0", "3", 3),
+        ("2", None, 2),
+        ("40", "1", 40),
+        (None, "4,2", 4),
+        ("", "64", 11),
+        (None, "many", 11),
+    ],
+)
+def test_threads_are_as_told_and_no_more_than_cores(own, of_openmp, threads, monkeypatch):
     monkeypatch.setattr(kernel_threads, "_core_count", lambda: 11)
-    for value, threads in ((None, 11), ("0", 11), ("2", 2), ("40", 40)):
-        monkeypatch.delenv("FEDCLUSTER_NUM_THREADS", raising=False)
+    monkeypatch.setattr(kernel_threads, "_openmp", tuple)
+    for name, value in (("FEDCLUSTER_NUM_THREADS", own), ("OMP_NUM_THREADS", of_openmp)):
+        monkeypatch.delenv(name, raising=False)
         if value is not None:
-            monkeypatch.setenv("FEDCLUSTER_NUM_THREADS", value)
-        assert thread_count() == threads
+            monkeypatch.setenv(name, value)
+    assert thread_count() == threads
+
+
+def test_limits_of_openmp_count(monkeypatch):
+    for name in ("FEDCLUSTER_NUM_THREADS", "OMP_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    with threadpool_limits(1, "openmp"):
+        assert thread_count() == 1
+    monkeypatch.setenv("FEDCLUSTER_NUM_THREADS", "two")
+    with pytest.raises(ValueError, match="FEDCLUSTER_NUM_THREADS is 'two': give a number"):
+        thread_count()
+
+
+def test_a_quota_of_the_machine_counts() -> None:
+    """As joblib finds it: a variable states one."""
+    code = "from fedcluster.core.threads import thread_count; print(thread_count())"
+    environ = {"PATH": os.environ["PATH"], "LOKY_MAX_CPU_COUNT": "1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, check=True
+    )
+    assert done.stdout.split() == [b"1"]
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
