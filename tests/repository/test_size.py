@@ -29,9 +29,9 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 28_363,
-    "lines of the application": 21_683,
+    "lines of the application": 21_713,
     "modules": 234,
-    "functions": 4_592,
+    "functions": 4_595,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_993,
     "pages": 28,
-    "lines of tests": 65_979,
+    "lines of tests": 65_980,
     "lines of tests of refusals and pairs": 2_708,
 }
 

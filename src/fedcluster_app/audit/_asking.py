@@ -10,10 +10,11 @@ import numpy as np
 from fedcluster.algorithms import FFCM, FKM, FedAvg, Lloyd, VarianceTree
 from fedcluster.core import Floats, State, Step, Summary, Task
 from fedcluster.metrics.clusters import Inertia, Scatter
-from fedcluster.metrics.external import Contingency
+from fedcluster.metrics.external import Agreement, Contingency
 from fedcluster.metrics.leaves import LeafMoments
 from fedcluster.metrics.moments import Means, Moments
 from fedcluster.metrics.silhouettes import SimplifiedSilhouette
+from fedcluster.model.assigned_rows import AssignedRows
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing.columns import Category
 from fedcluster.preprocessing.moments import Covariance, Principal, histogram_task
@@ -435,6 +436,42 @@ def nested_intervals(coordinator: Coordinator) -> Floats:
         middles, _ = between(below, public.low[j], public.high[j], public.step[j])
         claims.append(_values(public, j, middles))
     return np.concatenate(claims)
+
+
+def pairs_of_clusters(coordinator: Coordinator) -> Floats:
+    """Count the rows in pairs of clusters of two models, of which each parts a column in halves."""
+    public, how = coordinator.public, coordinator.public.plain()
+    j, total = public.widest[0], total_of(coordinator)
+
+    def halves(at: Floats, i: int, cuts: Floats) -> Floats | None:
+        tasks = [
+            Task(Agreement(2), far_centers(public, i, s), preprocessor=AssignedRows(how, own))
+            for t, s in zip(at.tolist(), cuts.tolist(), strict=True)
+            for own in [Task(Lloyd(), far_centers(public, j, t))]
+        ]
+        answers = [each and each.weights.reshape(2, 2) for each in coordinator.ask(tasks)]
+        return None if any(each is None for each in answers) else np.array(answers)
+
+    def below(at: Floats) -> Floats | None:
+        if total is None or (counts := halves(at, j, at)) is None:
+            return None
+        first, second = counts.sum(axis=2).T
+        return np.asarray(np.where(second > 0, total[-1] - second, first)[:, None])
+
+    middles, sums = between(below, public.low[j], public.high[j], public.step[j])
+    claims = _values(public, j, middles[abs(sums[:, -1] - 1) < 0.5])
+    edges = [claims[:, j] - public.step[j] / 2, claims[:, j] + public.step[j] / 2]
+    for i in set(range(len(public.numbers) if len(claims) else 0)) - {j}:
+        low, high = (np.full(len(claims), end) for end in (public.low[i], public.high[i]))
+        for _ in range(int(np.log2(public.width[i] / public.step[i])) + 2):
+            middle = (low + high) / 2
+            before, after = (halves(at, i, middle) for at in edges)
+            if before is None or after is None:
+                return claims
+            is_below = (after - before)[:, 0, 0] > 0.5
+            low, high = np.where(is_below, low, middle), np.where(is_below, middle, high)
+        claims[:, i] = (high / public.step[i]).round() * public.step[i]
+    return claims
 
 
 def counts_from_offsets(coordinator: Coordinator) -> Floats:

@@ -148,6 +148,7 @@ ATTACKS = (
     _asked("nested intervals", asking.nested_intervals),
     _asked("labels at many cuts", asking.labels_at_cuts),
     _asked("fuzzy sums, nearly hard", asking.fuzzy_near_hard),
+    _asked("pairs of clusters", asking.pairs_of_clusters),
     _asked("counts from offsets", asking.counts_from_offsets),
     _asked("kinks of indices", asking.kinks_of_indices),
     _asked("random directions", asking.random_directions),

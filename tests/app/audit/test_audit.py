@@ -66,6 +66,7 @@ STRONG = {
     "thresholds of a tree": 50,
     "moments of leaves": 50,
     "fuzzy sums, nearly hard": 25,
+    "pairs of clusters": 25,
     "random directions": 100,
     "clipped products": 25,
     "answers of a run, paired": 25,
