@@ -1,16 +1,11 @@
 """How often each rule finds the right number of clusters, on draws that no rule was tuned on.
 
     .venv/bin/python benchmarks/selection.py [--seeds 4] [--json FILE]
-    .venv/bin/python benchmarks/selection.py --measured
     .venv/bin/python benchmarks/selection.py --paper [--json FILE]
 
 Without --paper: G2-like rows, the FKM papers' sixteen clusters, cases 2 and 3 of FFCM, unbalanced
 clusters in six dimensions, and a single cluster; at five sites. The default rule and every index
 that it is made of.
-
-With --measured: what the default rule says of measured rows, no round clouds: scikit-learn's wine,
-breast cancer, iris and digits, and a bank's customers where their file lies beside the project.
-They have labels, which need not be clusters.
 
 With --paper: the framework of Stallmann & Wilbik on the G2 sets with up to 128 dimensions,
 z-scored, k = 2 to 5: the share of sets where it finds the two clusters, for 1, 2, 5 and 10 sites
@@ -30,9 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine
 
 from fedcluster import FederatedKMeans, select_k
 from fedcluster.selection import INDICES
@@ -41,7 +34,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from reproduction.datasets import ffcm_case
 
 G2 = Path(__file__).parent.parent.parent / "shared/reference/g2_d2_to_d8.npz"
-BANK = G2.with_name("bank_marketing.parquet")
 GRID = np.array([(x, y) for x in (-7.5, -2.5, 2.5, 7.5) for y in (-7.5, -2.5, 2.5, 7.5)])
 UNBALANCED = (20, 40, 60, 100, 150, 250, 400, 600)
 APART = 5.0
@@ -141,35 +133,6 @@ def print_fresh(found: list[dict]) -> None:
     print(f"  median {np.median(seconds):.2f} s, at most {seconds.max():.2f} s for one choice")
 
 
-def measured_rows() -> dict[str, tuple[NDArray[np.float64], int]]:
-    """Rows and their number of labels; the bank's customers where their file lies."""
-    loads = {
-        "wine": load_wine,
-        "breast cancer": load_breast_cancer,
-        "iris": load_iris,
-        "digits": load_digits,
-    }
-    sets = {name: (load().data, len(load().target_names)) for name, load in loads.items()}
-    if BANK.exists():
-        table = pq.read_table(BANK).to_pandas().select_dtypes("number").to_numpy(float)
-        some = np.random.default_rng(0).choice(len(table), 2000, replace=False)
-        sets["bank, 2,000 rows, 7 columns of numbers"] = table[some], 2
-    return sets
-
-
-def print_measured(only: str) -> None:
-    """Print what the likelihood says of measured rows, z-scored."""
-    print("| rows | labels | likelihood | its warnings |\n|---|---|---|---|")
-    for name, (rows, labels) in measured_rows().items():
-        if only in name:
-            scale = rows.std(axis=0)
-            X = (rows - rows.mean(axis=0)) / np.where(scale > 0, scale, 1.0)
-            site = np.random.default_rng(0).integers(0, 5, len(X))
-            chosen = select_k(X, sites=site, random_state=0)
-            told = [name, labels, chosen.n_clusters, "; ".join(chosen.warnings) or "-"]
-            print(f"| {' | '.join(map(str, told))} |", flush=True)
-
-
 def published_sets(most: int) -> Iterator[tuple[int, int, NDArray[np.float64]]]:
     """The G2 sets, z-scored: those of the file, the others drawn alike."""
     read = np.load(G2) if G2.exists() else {}
@@ -211,16 +174,12 @@ def print_paper(found: list[dict]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seeds", type=int, default=4)
-    parser.add_argument("--only", default="", help="cases, or measured rows, with this in the name")
-    parser.add_argument("--measured", action="store_true")
+    parser.add_argument("--only", default="", help="cases with this in the name")
     parser.add_argument("--paper", action="store_true")
     parser.add_argument("--most-rounds", type=int, default=50)
     parser.add_argument("--most-dimensions", type=int, default=128)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
-    if given.measured:
-        print_measured(given.only)
-        return
     found = (
         paper(given.most_rounds, given.most_dimensions)
         if given.paper

@@ -1,30 +1,39 @@
 """Clusters of any shape: what ``-k auto`` says of them, and its labels beside those of peers.
 
-    .venv/bin/python benchmarks/shapes.py [--draws 1] [--kinds ...] [--hard | --missing] [--peers]
-        [--groups 5]
+    .venv/bin/python benchmarks/shapes.py [--draws 1] [--kinds ...]
+        [--hard | --near | --missing | --measured] [--peers] [--groups 5]
 
 Moons, rings, spirals, arcs, stripes, long and skewed clouds, many clusters, rare ones, and many
 columns, at four sites, standardised; from seeds that nothing was tuned on. Of each draw: the number
 of clusters and the adjusted Rand index of ``fit -k auto``, with its exchanges about the prepared
 rows and the numbers of a site; with --peers also the index of scikit-learn's pooled
 GaussianMixture (full, by BIC), HDBSCAN, and KMeans that is told the true number. With --hard,
-34 harder kinds: overlaps, noise, repeated rows, few telling columns, lines; with --missing, three
-clusters of which cells are missing.
+34 harder kinds: overlaps, noise, repeated rows, few telling columns, lines; with --near, kinds that
+the choice of k was once wrong about; with --missing, three clusters of which cells are missing.
+
+With --measured, rows whose classes are known: scikit-learn's, and where R is installed those of its
+packages (Debian's r-cran-mass, -mclust, -gclus, -rrcov, -mlbench, -dslabs, -palmerpenguins); with
+--peers beside mclust, its number by BIC, and clustCombi. A class need not be a cluster.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from shutil import which
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 from sklearn.cluster import HDBSCAN, KMeans
-from sklearn.datasets import make_moons
+from sklearn.datasets import load_breast_cancer, load_digits, load_iris, load_wine, make_moons
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import GaussianMixture
 
@@ -330,6 +339,147 @@ HARD: dict[str, Callable[[Generator], Rows]] = {
 """Harder ones."""
 
 
+def flat(r: Generator, k: int, d: int, column: Callable[[int], Any]) -> Rows:
+    """Return clouds, and a column in which all values are alike often."""
+    X, y = clouds(r, k, d, 7.0)
+    return np.c_[X, column(len(X))], y
+
+
+def unlike(r: Generator, k: int, d: int, least: float) -> Rows:
+    """Return clouds that overlap, each with a covariance of its own."""
+    y, places = r.integers(k, size=900), spaced(r, k, d, least)
+    wide = np.exp(r.uniform(-0.8, 0.8, (k, d)))
+    axes = np.array([np.linalg.qr(r.normal(size=(d, d)))[0] for _ in range(k)])
+    return places[y] + np.einsum("nij,nj->ni", axes[y], wide[y] * r.normal(size=(900, d))), y
+
+
+def sized(r: Generator) -> Rows:
+    """Return animals of four forms, whose sizes vary more."""
+    y, form = r.integers(4, size=400), np.zeros((4, 5))
+    form[:, :3] = [[1.2, 1.2, 0], [1.2, -1.2, 0], [-1.2, 0, 1.2], [-1.2, 0, -1.2]]
+    size = r.normal(0, 4, (400, 1)) * [1.0, 0.9, 1.1, 1.0, 0.8]
+    return size + form[y] + r.normal(0, 0.35, (400, 5)), y
+
+
+def tails(r: Generator) -> Rows:
+    """Return a tight cloud, and two that leave it in different directions."""
+    y = np.repeat([0, 1, 2], [150, 80, 70])
+    wide = np.array([[0.4, 0.4, 0.5], [0.35, 0.35, 0.5], [0.5, 0.5, 0.3]])
+    start = np.array([[0, 0, 0], [0.3, 0.5, 1.2], [1.5, 1.5, -0.8]])
+    way = np.array([[0, 0, 0], [0.1, 0.3, 2.2], [2.5, 2.2, -0.2]])
+    along = np.abs(r.normal(size=(300, 1)))
+    return start[y] + along * way[y] + wide[y] * r.normal(size=(300, 3)), y
+
+
+def astray(r: Generator, share: float, draw: Callable[[Any], Any]) -> Rows:
+    """Return clouds of which a share of the rows is far away."""
+    X, y = clouds(r, 4, 3, 8.0, 1000)
+    few = r.random(1000) < share
+    X[few] += draw((int(few.sum()), 3))
+    return X, y
+
+
+def persons(r: Generator, people: int, each: int) -> Rows:
+    """Return several rows of each person, of three kinds of persons."""
+    y = r.integers(3, size=people)
+    own = spaced(r, 3, 4, 6.0)[y] + 0.8 * r.normal(size=(people, 4))
+    X = np.repeat(own, each, axis=0)
+    return X + 0.4 * r.normal(size=X.shape), np.repeat(y, each)
+
+
+def counts(r: Generator, rates: Floats) -> Rows:
+    y = r.integers(len(rates), size=900)
+    return r.poisson(rates[y]).astype(float), y
+
+
+def crossing(r: Generator, ratio: float, d: int) -> Rows:
+    y, X = r.integers(2, size=800), r.normal(size=(800, d))
+    X[:, 0] *= ratio
+    return np.where(y[:, None] == 1, X[:, [1, 0, *range(2, d)]], X), y
+
+
+def inside(r: Generator, at: float) -> Rows:
+    """Return a narrow cloud in a wide one."""
+    y = r.choice(2, 900, p=[0.65, 0.35])
+    return r.normal(size=(900, 3)) * np.where(y, 1 / 6, 1.0)[:, None] + np.outer(y, [at, 0, 0]), y
+
+
+def skewed_answers(r: Generator) -> Rows:
+    y = r.integers(2, size=800)
+    habits = np.array([[1.2, 1.3, 4.6, 1.1, 2], [3.6, 1.2, 2.2, 3.4, 1.5]])
+    return np.clip(np.round(habits[y] + r.exponential(0.8, (800, 5)) - 0.4), 1, 5), y
+
+
+def few(draw: Callable[[Generator], Rows], n: int) -> Callable[[Generator], Rows]:
+    """Return what draws n of the rows of a kind."""
+
+    def drawn(r: Generator) -> Rows:
+        X, y = draw(r)
+        some = r.permutation(len(X))[:n]
+        return X[some], y[some]
+
+    return drawn
+
+
+RARE = np.array([[0.3, 2, 0.3, 3, 0.5], [2.5, 0.3, 0.4, 0.3, 2], [0.3, 0.3, 3, 2.5, 0.3]])
+NEAR: dict[str, Callable[[Generator], Rows]] = {
+    "3 and an age": lambda r: flat(r, 3, 4, lambda n: r.integers(18, 91, n)),
+    "4 and an age": lambda r: flat(r, 4, 5, lambda n: r.integers(18, 91, n)),
+    "4 and a key": lambda r: flat(r, 4, 6, r.permutation),
+    "4 and a date": lambda r: flat(r, 4, 4, lambda n: r.uniform(0, 3000, n)),
+    "3 and a lognormal": lambda r: flat(r, 3, 3, lambda n: np.exp(r.normal(0, 1, n))),
+    "unlike, 3": lambda r: unlike(r, 3, 4, 3.6),
+    "unlike, 3 in 6 columns": lambda r: unlike(r, 3, 6, 4.5),
+    "unlike, 2": lambda r: unlike(r, 2, 3, 3.2),
+    "sizes and forms": sized,
+    "two tails": tails,
+    "rare counts": lambda r: counts(r, RARE),
+    "counts": lambda r: counts(r, r.uniform(2, 30, (4, 6))),
+    "one of counts": lambda r: counts(r, r.uniform(0.5, 3, (1, 5))),
+    "skewed answers": skewed_answers,
+    "1 % astray": lambda r: astray(r, 0.01, lambda size: r.normal(0, 30, size)),
+    "3 % astray": lambda r: astray(r, 0.03, lambda size: r.normal(0, 30, size)),
+    "5 % Cauchy": lambda r: astray(r, 0.05, lambda size: 8 * r.standard_cauchy(size)),
+    "60 persons": lambda r: persons(r, 60, 15),
+    "100 persons": lambda r: persons(r, 100, 8),
+    "cross, 4 : 1": lambda r: crossing(r, 4, 2),
+    "cross, 10 : 1": lambda r: crossing(r, 10, 2),
+    "cross in 4 columns": lambda r: crossing(r, 6, 4),
+    "inside": lambda r: inside(r, 0),
+    "inside, at the edge": lambda r: inside(r, 1.5),
+    "t2.5": lambda r: (lambda y: (spaced(r, 3, 3, 9.0)[y] + r.standard_t(2.5, (700, 3)), y))(
+        r.integers(3, size=700)
+    ),
+    "180 lognormal": few(KINDS["lognormal, 3"], 180),
+    "240 of moons": few(KINDS["moons"], 240),
+    "one of 300, lognormal": one(lambda r: r.lognormal(0, 0.7, (300, 3))),
+    "one of 200, heavy": one(
+        lambda r: r.standard_t(4, (200, 1)) * r.normal(size=(200, 4)) @ r.normal(size=(4, 4))
+    ),
+    "one of 300, unequal": one(
+        lambda r: (lambda x: np.c_[x, r.normal(size=300) * np.exp(0.8 * x)])(r.normal(size=300))
+    ),
+}
+"""Kinds that the choice of k was wrong about, and their neighbours that it is right about."""
+
+
+def measured(peers: bool) -> dict[str, tuple[Rows, list[NDArray[np.intp]]]]:
+    """Return rows with known classes, and, of R, the labels of mclust and of clustCombi."""
+    loads = {"breast cancer": load_breast_cancer, "digits": load_digits}
+    loads |= {} if which("Rscript") else {"iris": load_iris, "wine": load_wine}
+    found: dict[str, Any] = {name: (load(return_X_y=True), []) for name, load in loads.items()}
+    if which("Rscript"):
+        with TemporaryDirectory() as folder:
+            script = Path(__file__).with_name("measured.R")
+            environment = os.environ | {"PEERS": "1" if peers else ""}
+            subprocess.run(["Rscript", script, folder], env=environment, check=True)
+            for path in sorted(Path(folder).glob("*.csv")):
+                table = np.loadtxt(path, delimiter=",")
+                X, y, *labels = np.split(table, [-3, -2, -1] if peers else [-1], axis=1)
+                found[path.stem] = ((X, y[:, 0]), [each[:, 0] for each in labels])
+    return found
+
+
 def gaps(share: float, how: str) -> Callable[[Generator], Rows]:
     """Return what draws three clusters in four columns of which cells are missing."""
 
@@ -388,10 +538,26 @@ def print_summary(found: list[dict]) -> None:
     right = [one["right"] for one in found]
     means = np.mean([one["scores"] for one in found], axis=0).round(2)
     silent = sum(not (one["right"] or one["warned"]) for one in found)
+    warned = sum(one["right"] and one["warned"] for one in found)
     print(f"\nright: {sum(right)} of {len(right)}; ARI {' '.join(map(str, means))}")
-    print(f"silent: {silent}; exchanges: {max(one['rounds'] for one in found)} at most")
+    print(f"wrong in silence: {silent}; right, but warned: {warned}")
+    print(f"exchanges: {max(one['rounds'] for one in found)} at most")
     numbers, seconds = (np.median([one[name] for one in found]) for name in ("numbers", "seconds"))
     print(f"numbers of a site: {numbers:,.0f}; seconds: {seconds:.1f}, medians")
+
+
+def drawn(options: argparse.Namespace) -> Iterator[tuple[str, Rows, list[NDArray[np.intp]]]]:
+    """Return the rows of each draw, and the labels of peers."""
+    if options.measured:
+        sets = measured(options.peers)
+        yield from ((kind, *sets[kind]) for kind in options.kinds or sets)
+        return
+    table = MISSING if options.missing else HARD if options.hard else KINDS
+    table = NEAR if options.near else table
+    for kind in options.kinds or table:
+        for draw in range(options.first, options.first + options.draws):
+            X, y = table[kind](np.random.default_rng([STREAM, [*table].index(kind), draw]))
+            yield kind, (X, y), peers(X, len(np.unique(y))) if options.peers else []
 
 
 def main() -> None:
@@ -400,26 +566,26 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--kinds", nargs="*")
     parser.add_argument("--hard", action="store_true", help="harder kinds")
+    parser.add_argument("--near", action="store_true", help="kinds near known weaknesses")
+    parser.add_argument("--measured", action="store_true", help="rows with known classes")
     parser.add_argument("--missing", action="store_true", help="cells are missing")
     parser.add_argument("--groups", type=int, default=0, help="rows of a group")
     parser.add_argument("--fill", default="mean", help="what becomes of them")
     parser.add_argument("--peers", action="store_true", help="fit peers, too")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    table = MISSING if options.missing else HARD if options.hard else KINDS
     found: list[dict] = []
-    head = ["rows", "k", "says", "ARI", *(PEERS if options.peers else ())]
+    own = ("mclust", "clustCombi") if options.measured else PEERS
+    head = ["rows", "k", "says", "ARI", *(own if options.peers else ()), ""]
     print(f"| {' | '.join(head)} |\n" + "|---" * len(head) + "|")
-    for kind in options.kinds or table:
-        for draw in range(options.first, options.first + options.draws):
-            X, y = table[kind](np.random.default_rng([STREAM, [*table].index(kind), draw]))
-            one = fitted(X, options.fill if options.missing else "error", options.groups)
-            k, each = len(np.unique(y)), [one.pop("labels")]
-            each += peers(X, k) if options.peers else []
-            scores = [adjusted_rand_score(y, labels) for labels in each]
-            found.append({**one, "right": one["k"] == k, "scores": scores})
-            shown = " | ".join(f"{score:.2f}" for score in scores)
-            print(f"| {kind} | {k} | {one['k']} | {shown} |", flush=True)
+    for kind, (X, y), others in drawn(options):
+        one = fitted(X, options.fill if options.missing else "error", options.groups)
+        k, each = len(np.unique(y)), [one.pop("labels"), *others]
+        scores = [adjusted_rand_score(y, labels) for labels in each]
+        found.append({**one, "right": one["k"] == k, "scores": scores})
+        shown = " | ".join(f"{score:.2f}" for score in scores)
+        mark = "" if one["k"] == k else "wrong" if one["warned"] else "wrong in silence"
+        print(f"| {kind} | {k} | {one['k']} | {shown} | {mark} |", flush=True)
     print_summary(found)
 
 
