@@ -131,6 +131,8 @@ def told(report: JobReport) -> dict[str, Any]:
     for name in ("profiles", "stability"):
         if getattr(report, name) is not None:
             found[name] = getattr(report, name).plain()
+    if report.since is not None:
+        found["since"] = report.since
     if report.beside is not None:
         found["beside"] = {"rows": report.beside.rows, "weight": report.beside.weight}
     return found

@@ -28,8 +28,8 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_363,
-    "lines of the application": 21_713,
+    "lines of the library": 28_364,
+    "lines of the application": 21_718,
     "modules": 234,
     "functions": 4_595,
     "modules that a fit loads": 73,
@@ -40,8 +40,8 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_993,
     "pages": 28,
-    "lines of tests": 65_980,
-    "lines of tests of refusals and pairs": 2_708,
+    "lines of tests": 65_983,
+    "lines of tests of refusals and pairs": 2_710,
 }
 
 

@@ -363,6 +363,7 @@ def _of_succession(since: Any, n: float) -> Any:
     steps = ROWS / np.maximum(since.now, SMALLEST)
     return replace(
         since,
+        then=_if_counts(since.then),
         now=_if_counts(since.now),
         moved=to_steps(since.moved, steps[:, None]),
         changed=to_steps(since.changed, steps[:, None]),

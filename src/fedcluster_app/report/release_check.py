@@ -21,7 +21,12 @@ from fedcluster.jobs.release import coarse
 from fedcluster.model.run import FILES, damaged
 from fedcluster.privacy.limits import SMALLEST, STEP
 
-COUNTS = frozenset({"weight", "weights", "rows", "rows_held_back", "clusters", "sizes", "missing"})
+COUNTS = frozenset(
+    [
+        *("weight", "weights", "rows", "rows_held_back", "rows_then", "rows_now"),
+        *("clusters", "sizes", "missing"),
+    ]
+)
 """Keys of files whose numbers count rows."""
 SKIPPED = frozenset(
     [

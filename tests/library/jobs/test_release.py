@@ -74,6 +74,7 @@ def test_no_file_about_strict_sites_gives_counts_back(seed, tmp_path) -> None:
         jobs["auto"] = fit_of([2, 3], seed=0, prepare=spec, rule=Rule("squared-silhouette"))
         jobs["profile"] = Profile(str(tmp_path / f"{preset} fit"))
         jobs["evaluate"] = Evaluate(str(tmp_path / f"{preset} fit"), profile=True)
+        jobs["next"] = fit_of(3, seed=1, prepare=spec, previous=str(tmp_path / "standard fit"))
         for name, job in jobs.items():
             content = written(tmp_path / f"{preset} {name}", clients, job)
             found |= {(preset, name, file): findings(each) for file, each in content.items()}
