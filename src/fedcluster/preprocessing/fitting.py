@@ -35,6 +35,7 @@ from fedcluster.preprocessing.spec import (
 from fedcluster.preprocessing.transform import Preprocessor, preparation
 from fedcluster.preprocessing.units import Moments, site_moments, unit_warnings
 from fedcluster.rounds import Plan, with_preprocessing
+from fedcluster.texts import some_of
 
 site_model = LazyModule("fedcluster.preprocessing.site_model")
 
@@ -159,7 +160,29 @@ def _adjusted(
             for (mean, of), (shift, scale) in zip(pairs, again, strict=True)
         ]
         adjusted = _changed(adjusted, scales)
-    return adjusted, model.in_words(points, numbers.names, seed), model.doubts(names)
+    told = model.in_words(points, numbers.names, seed)
+    return adjusted, told, [*model.doubts(names), *_too_few(described, len(model.centers), least)]
+
+
+def _too_few(described: Answers, k: int, least: int) -> list[str]:
+    """Return the warning of sites with so few rows that limits may leave no subtype for an offset.
+
+    Examples
+    --------
+    >>> a, b = (Summary(np.zeros((1, 1)), np.array([n])) for n in (8.0, 9.0))
+    >>> print(*_too_few(Answers({"a": a, "b": b}), 2, 5))
+    each subtype may have fewer than 5 rows at a: a site then subtracts no offset, and its rows may
+    be in wrong clusters; ask for a lower min_cluster_size there, or leave it out
+    """
+    rows = {name: each.weights.sum() for name, each in described.by_site.items()}
+    few = [name for name, n in rows.items() if n <= k * (least - 1)]
+    if not few:
+        return []
+    return [
+        f"each subtype may have fewer than {least} rows at {some_of(few)}: a site then subtracts "
+        "no offset, and its rows may be in wrong clusters; ask for a lower min_cluster_size there, "
+        "or leave it out"
+    ]
 
 
 def _without(squares: Summary, offset: Floats) -> Summary:

@@ -9,7 +9,12 @@ import pytest
 from partitions import InChunks
 from sklearn.metrics import adjusted_rand_score
 
-from fedcluster import FederatedGaussianMixture, FederatedKMeans, PreprocessingSpec
+from fedcluster import (
+    FederatedGaussianMixture,
+    FederatedKMeans,
+    MinClusterSize,
+    PreprocessingSpec,
+)
 from fedcluster.core import Data, SiteInfo
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
@@ -305,3 +310,10 @@ def test_offsets_are_found_by_a_job_over_engines():
     assert report.preprocessor is not None
     assert report.preprocessor.effects is not None
     assert any("Offsets of 5 sites were subtracted" in line for line in report.prepared)
+    assert not report.fit_report.warnings
+    few = np.flatnonzero((sites != 4) | (np.cumsum(sites == 4) <= 25))
+    rows, sites = rows[few], sites[few]
+    limits = [MinClusterSize(10)]
+    parts = [Client(n, Data(rows[sites == i]), limits) for i, n in enumerate("abcde")]
+    doubts = execute(fit_of(3, prepare=SITE), LocalEngine(parts)).fit_report.warnings
+    assert "each subtype may have fewer than 10 rows at e: a site then subtracts" in doubts[-1]
