@@ -49,7 +49,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import log, pi
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import scipy
@@ -356,8 +356,7 @@ def densities(kind: Kind, state: State, data: Data | None = None) -> Densities:
     offsets = shares.copy()
     offsets[:k] += log_det - len(numeric) / 2 * log(2 * pi)
     if spread is not None:
-        precisions = factors**2 if factors.ndim == 2 else (factors**2).sum(axis=2)
-        offsets[:k] -= precisions @ spread[numeric] / 2
+        offsets[:k] -= _precisions(factors) @ spread[numeric] / 2
     if kind.log_noise is not None:
         offsets[k] += kind.log_noise
     slopes = np.zeros((len(offsets), 0))
@@ -418,6 +417,12 @@ def _factors(kind: Kind, state: State, numeric: np.ndarray) -> tuple[Floats, Flo
     with np.errstate(divide="ignore"):
         log_det = np.log(np.abs(diagonals)).sum(axis=1)
     return factors, np.broadcast_to(log_det, k)
+
+
+def _precisions(factors: Floats) -> Floats:
+    """Return the diagonals of the precisions S_j^-1, (k, p), or (1, p) if they share one."""
+    squares = factors**2
+    return squares if factors.ndim == 2 else np.asarray(squares.sum(axis=2))
 
 
 def _level_slopes(
@@ -601,9 +606,10 @@ class MixtureOverlap:
 
     Notes
     -----
-    A site sends k (k + 3) numbers: for each component C_j1 to C_jk, F_j, its part of the log
-    likelihood of the rows, and their weight; and as many for noise, if any. With ``present``, k
-    more.
+    A site sends k (k + 3 + 2 p) numbers: for each component C_j1 to C_jk, F_j, its part of the log
+    likelihood of the rows, for each of p numeric columns the sums of tau u^2 and of tau u^4,
+    u being the difference from the mean over the deviation given the other columns, and the weight
+    of the rows; and as many for noise, if any. With ``present``, k more.
 
     Examples
     --------
@@ -611,8 +617,8 @@ class MixtureOverlap:
     >>> state = State(np.array([[0.0], [0.0]]), np.array([1.0, 1.0]), memory=memory)
     >>> rows = Data(np.array([[0.0], [2.0]]))
     >>> MixtureOverlap("spherical").client_step(state, rows, np.random.default_rng(0)).sums.round(4)
-    array([[ 0.5   ,  0.5   ,  8.    , -1.9189],
-           [ 0.5   ,  0.5   ,  8.    , -1.9189]])
+    array([[ 0.5   ,  0.5   ,  8.    , -1.9189,  2.    ,  8.    ],
+           [ 0.5   ,  0.5   ,  8.    , -1.9189,  2.    ,  8.    ]])
     """
 
     client_additive = server_additive = True
@@ -630,8 +636,8 @@ class MixtureOverlap:
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: a line for each component, and for noise."""
-        k = len(state.centers)
-        return k + (self.log_noise is not None), k + 2 + (self.present > 0)
+        k, p = len(state.centers), int((texts_of(state, n_columns) == 0).sum())
+        return k + (self.log_noise is not None), k + 2 + 2 * p + (self.present > 0)
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return shared rows, fourth moments and likelihoods of the components."""
@@ -639,21 +645,22 @@ class MixtureOverlap:
         lines, p = len(model.offsets), len(model.numeric)
         sums = np.zeros((lines, self.answer_shape(state, data.X.shape[1])[1]))
         weights, support = np.zeros(lines), np.zeros(lines)
-        for part in in_parts(data, 4 * lines):
-            w = row_weights(part)
+        for part in in_parts(data, 4 * lines + 2 * p):
+            w, numbers = row_weights(part), part.X[:, model.numeric]
             logs = row_logs(self, state, part.X, model)
             tau, likelihood = posteriors(logs)
             weighed = full = w[:, None] * tau
             fourth = _distances(part, logs, model, k) ** 2
             if has_gaps(part.X):
-                there = p - np.isnan(part.X[:, model.numeric]).sum(axis=1)
+                there = p - np.isnan(numbers).sum(axis=1)
                 full = np.where(there >= self.present, 1.0, 0.0)[:, None] * weighed
                 fourth = np.where((there == p)[:, None], fourth, p * p + 2 * p)
             sums[:k, :k] += full[:, :k].T @ tau[:, :k]
             sums[:k, k] += (weighed[:, :k] * fourth).sum(axis=0)
             sums[:, k + 1] += np.where(np.isfinite(likelihood), likelihood, 0.0) @ weighed
+            sums[:k, k + 2 : k + 2 + 2 * p] += _by_column(numbers, weighed, model)
             if self.present:
-                sums[:, k + 2] += full.sum(axis=0)
+                sums[:, -1] += full.sum(axis=0)
             weights += weighed.sum(axis=0)
             support += (tau if w.all() else tau[w > 0]).sum(axis=0)
         return Summary(sums, weights, support)
@@ -662,7 +669,30 @@ class MixtureOverlap:
         """Return the log likelihood of all rows."""
         return float(total.sums[:, len(state.centers) + 1].sum())
 
+    def kurtosis(self, state: State, total: Summary) -> Floats:
+        """Return the kurtosis of each component's rows in each numeric column, (k, p)."""
+        k = len(state.centers)
+        seconds, fourths = np.hsplit(total.sums[:k, k + 2 : -1 if self.present else None], 2)
+        kurtosis: Floats = total.weights[:k, None] * fourths / np.maximum(seconds**2, 1e-300)
+        return kurtosis
+
     maximise = True
+
+
+def _by_column(numbers: Rows, weighed: Floats, model: Densities) -> Floats:
+    """Return sums of tau u^2, then of tau u^4, by column, (k, 2 p), as normal ones if missing."""
+    precisions = np.broadcast_to(_precisions(model.factors), model.means.shape)
+    gaps, sums = np.isnan(numbers) if has_gaps(numbers) else None, []
+    for tau, mean, each in zip(weighed.T, model.means, precisions, strict=False):
+        squares = numbers - mean
+        squares *= squares
+        missing: Any = 0.0
+        if gaps is not None:
+            squares[gaps], missing = 0.0, tau @ gaps
+        second = tau @ squares * each + missing
+        squares *= squares
+        sums.append(np.append(second, tau @ squares * each**2 + 3.0 * missing))
+    return np.array(sums)
 
 
 def _distances(part: Data, logs: np.ndarray, model: Densities, k: int) -> np.ndarray:

@@ -35,6 +35,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from math import sqrt
+from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,6 +62,8 @@ class Merging:
     dip: float = 0.15  # for linked components, relative density in the valley between them
     touching: float = 0.01
     """As `linked`, if the density hardly falls between them, as from a cloud to its tail."""
+    large: float = 0.15
+    """Share of the rows from which on a component is a population, not the tail of another."""
     flat: float = 0.9  # `dip` for components with one covariance
     otherwise: tuple[tuple[float, float], ...] = (
         (0.03, 0.025),
@@ -114,6 +117,10 @@ class Mixture:
         Components without any spread of their own in some direction.
     unseen : int
         Components with hardly any complete rows, the overlap of which is not known.
+    kurtosis : ndarray of shape (c, p), optional
+        That of each component in each numeric column.
+    unlike : ndarray of bool of shape (c, c), optional
+        Pairs of large components whose covariances differ in more than size, or much in size.
     """
 
     covariance_type: str
@@ -131,6 +138,9 @@ class Mixture:
     state: State | None = None
     flat: int = 0
     unseen: int = 0
+    kurtosis: Floats | None = None
+    unlike: NDArray[np.bool_] | None = None
+    chance = 0.001  # probability that some column of normal rows has another kurtosis
     normal_errors = 2.5  # standard errors by which the fourth moment of normal rows may deviate
     alike = 1.5
     """Ratio of variances, spherical or of a column, up to which components have one covariance."""
@@ -161,7 +171,30 @@ class Mixture:
         if not d or self.noise is not None or not self._shares_covariance:
             return False
         z = (self.fourth - d * (d + 2)) / sqrt(8 * d * (d + 2) / max(n, 1.0))
-        return abs(z) < self.normal_errors
+        every = np.ones((1, len(self.weights)))
+        return abs(z) < self.normal_errors and bool(self._are_normal(every).all())
+
+    def _are_normal(self, groups: Floats) -> NDArray[np.bool_]:
+        """Return which groups of components (g, c) have the kurtosis of normal rows by column.
+
+        One uniform column, such as an age or a key, hides in the fourth moment of all of them.
+        """
+        if self.kurtosis is None or not self.n_numbers:
+            return np.ones(len(groups), dtype=bool)
+        own = groups * self.weights
+        n = np.maximum(own.sum(axis=1, keepdims=True), 1.0)
+        z = np.abs(own @ self.kurtosis / n - 3.0) / np.sqrt(24.0 / n)
+        most = NormalDist().inv_cdf(1 - self.chance / 2 / self.n_numbers)
+        return np.asarray((z < most).all(axis=1))
+
+    def apart(self, at: Merging) -> NDArray[np.bool_]:
+        """Return which components are normal populations of unlike covariance, (c, c)."""
+        c = len(self.weights)
+        if self.unlike is None or self.noise is not None:
+            return np.zeros((c, c), dtype=bool)
+        own = (self.weights >= at.large * self.weights.sum()) & self._are_normal(np.eye(c))
+        few = _overlap(self.overlaps, self.weights) < at.merged_normal
+        return np.asarray(self.unlike & few & own & own[:, None])
 
     @property
     def _shares_covariance(self) -> bool:
@@ -324,7 +357,8 @@ def clusters_of(
 ) -> tuple[list[list[int]], float]:
     """Return the groups of a mixture's components, and the largest overlap within one."""
     if not mixture.is_normal:
-        return merged(mixture, least, linked, at=at)
+        groups, most = merged(mixture, least, linked, at=at)
+        return _pairs_apart(groups, mixture.apart(at)), most
     groups, most = merged(mixture, at.merged_normal, at=at)
     is_apart = _overlap(mixture.overlaps, mixture.weights) < at.merged_normal
     return _pairs_apart(groups, is_apart), most
@@ -361,16 +395,14 @@ def _doubts(
         sentences.append(
             f"{listed} is nearly as likely a number of clusters as {v}; look at the clusters"
         )
-    if mixture.is_normal:
-        apart = len(merged(mixture, at.merged, at=at)[0])
-        if apart != v:
-            sentences.append(
-                f"some clusters overlap and are taken for two normal populations with one "
-                f"covariance; as one each, there are {apart}"
-            )
-    elif other := sorted(
-        {len(clusters_of(mixture, *each, at=at)[0]) for each in at.otherwise} - {v}
-    ):
+    if (apart := len(merged(mixture, at.merged, at=at)[0])) != v:
+        what = "one covariance" if mixture.is_normal else "unlike covariances"
+        sentences.append(
+            f"some clusters overlap and are taken for two normal populations with {what}; as one "
+            f"each, there are {apart}"
+        )
+    counts = {len(clusters_of(mixture, *each, at=at)[0]) for each in at.otherwise}
+    if (other := sorted(counts - {v})) and not mixture.is_normal:
         listed = " or ".join(map(str, other))
         sentences.append(
             "some components overlap by nearly as much as makes them one cluster, or hardly more; "

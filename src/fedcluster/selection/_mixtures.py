@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.algorithms import GaussianMixture
-from fedcluster.core import Floats, PlannedStep, State, Summary, Task
+from fedcluster.core import Floats, PlannedStep, State, Task
 from fedcluster.metrics.columns import AxisCounts, ColumnShape
 from fedcluster.metrics.gaussians import MixtureOverlap, densities
 from fedcluster.metrics.leaves import LeafMoments
@@ -54,6 +54,11 @@ class Effort:
     own: float = 1.05
     """Relative spread along a direction, compared with a component without any, that counts as
     none."""
+    form: float = 1.15
+    """Standard deviation of the logs of relative eigenvalues from which on the covariances of two
+    components are unlike: pieces of skewed clusters and of heavy tails reach 1."""
+    size: float = 3.0
+    """Mean of these logs from which on they are: a heavy tail reaches 2.5, in 3 or more columns."""
     agree: float = 0.95  # adjusted Rand index from which on k-means has the judged clusters
     sample_share: float = 0.2
     """As `Table.share`, of rows drawn again, since repeated ones look like small components: at
@@ -157,8 +162,7 @@ def _fitted(
     last = MixtureOverlap(step.covariance_type, step.log_noise, step.levels, present)
     asked_about = replace(state, memory={n: state.memory[n] for n in last.allowed.memory})
     [answer] = yield [Task(last, asked_about, seed, table.preprocessor)]
-    total: Summary = answer.total()
-    k = len(state.centers)
+    total, k = answer.total(), len(state.centers)
     fourth = float(total.sums[:k, k].sum() / max(float(total.weights[:k].sum()), 1e-300))
     shared = total.sums[:k, :k]
     unseen = np.zeros(k, dtype=bool)
@@ -168,9 +172,12 @@ def _fitted(
         unseen = total.sums[:k, -1] < 1.0
         least = 1.001 * MERGING.linked * np.minimum(total.weights[:k, None], total.weights[:k])
         shared = np.where(unseen[:, None] | unseen, least, shared)  # a valley alone separates them
-    likelihood = last.score(state, total)
-    fitted = _mixture(found, state, total.weights, shared, fourth, likelihood, table, effort)
-    return replace(fitted, unseen=int((unseen & (state.weights > 0)).sum()))
+    fitted = _mixture(
+        found, state, total.weights, shared, fourth, last.score(state, total), table, effort
+    )
+    alive = (total.weights[:k] > 0) & (state.weights > 0)
+    kurtosis = last.kurtosis(state, total)[alive]
+    return replace(fitted, kurtosis=kurtosis, unseen=int((unseen & (state.weights > 0)).sum()))
 
 
 def _mixture(
@@ -207,6 +214,7 @@ def _mixture(
         ridges,
         kept,
         _flat(found.kind, kept, table, effort),
+        unlike=_unlike(found.kind, kept, table, effort),
     )
 
 
@@ -217,20 +225,44 @@ def _flat(kind: Kind, state: State, table: Table, effort: Effort) -> int:
     of S_j by N_j + nu.
     """
     step = table.step(kind)
-    model, nu = densities(step, state), step.shrinkage
-    if kind[0] not in ("full", "diag") or not model.means.shape[1]:
+    nu = step.shrinkage
+    if kind[0] not in ("full", "diag") or not table.n_numbers:
         return 0
-    factors = (
-        model.factors
-        if model.factors.ndim == 3
-        else model.factors[:, :, None] * np.eye(model.means.shape[1])
-    )
-    roots = np.linalg.inv(np.triu(factors))
-    covariances, share = np.swapaxes(roots, 1, 2) @ roots, state.weights + nu
+    roots, share = _roots(step, state), state.weights + nu
+    covariances = roots @ np.swapaxes(roots, 1, 2)
     pooled = np.linalg.cholesky(np.tensordot(share / share.sum(), covariances, 1))
-    inner = np.linalg.solve(pooled, np.swapaxes(roots, 1, 2))
+    inner = np.linalg.solve(pooled, roots)
     least = np.linalg.svd(inner, compute_uv=False)[:, -1] ** 2
     return int((least <= effort.own * nu / share).sum())
+
+
+def _roots(step: GaussianMixture, state: State) -> Floats:
+    """Return R_j (k, p, p) with S_j = R_j R_j^T."""
+    factors = densities(step, state).factors
+    if factors.ndim == 2:
+        factors = factors[:, :, None] * np.eye(factors.shape[1])
+    return np.swapaxes(np.linalg.inv(np.triu(factors)), 1, 2)
+
+
+def _unlike(kind: Kind, state: State, table: Table, effort: Effort) -> NDArray[np.bool_]:
+    """Return which components have covariances that are no multiples of each other, (c, c).
+
+    Of the logs of the eigenvalues of S_a^-1 S_b, the mean tells sizes, and the variance forms;
+    of samples of one population, the variance is about (p + 1) (1 / N_a + 1 / N_b).
+    """
+    c, p = len(state.weights), table.n_numbers
+    unlike = np.zeros((c, c), dtype=bool)
+    [large] = np.nonzero(state.weights >= MERGING.large * table.n)
+    if kind[0] == "tied" or not p or len(large) < 2:
+        return unlike
+    roots = _roots(table.step(kind), state)
+    for a, b in zip(*np.triu_indices(len(large), 1), strict=True):
+        i, j = large[a], large[b]
+        logs = 2 * np.log(np.linalg.svd(np.linalg.solve(roots[i], roots[j]), compute_uv=False))
+        chance = (p + 1) * (1 / state.weights[i] + 1 / state.weights[j])
+        form, size = logs.var() - chance, abs(logs.mean())
+        unlike[i, j] = unlike[j, i] = form >= effort.form**2 or size >= effort.size
+    return unlike
 
 
 def _variances(state: State, table: Table) -> Floats | None:

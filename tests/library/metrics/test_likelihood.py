@@ -111,6 +111,33 @@ def test_normal_rows_of_one_covariance_are_merged_later() -> None:
     assert likeliest([along], 20.0, [1, 2]).n_clusters == 2
     unlike = replace(along, variances=np.array([[1.0, 7.0], [1.6, 9.0]]))
     assert likeliest([unlike], 20.0, [1, 2]).n_clusters == 1
+    for kurtosis, says in ((10.1, 2), (10.3, 1)):  # mean 3.29 errors of sqrt(24 / 20) above 3
+        flat = replace(apart, kurtosis=np.array([[3.0], [kurtosis]]))
+        assert likeliest([flat], 20.0, [1, 2]).n_clusters == says
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, 2),
+        ({"overlaps": np.array([[7.4, 2.6], [2.6, 7.4]])}, 1),  # by more than a quarter
+        ({"weights": np.array([60.0, 10.0])}, 1),  # a tail has few rows
+        ({"kurtosis": np.array([[3.0], [8.2]])}, 1),  # 3.36 errors of sqrt(24 / 10)
+        ({"kurtosis": np.array([[3.0], [7.9]])}, 2),
+        ({"unlike": ~np.ones((2, 2), bool)}, 1),
+        ({"noise": 0.1}, 1),
+    ],
+)
+def test_two_large_normal_populations_of_unlike_covariance_stay_apart(
+    changes: dict[str, object], says: int
+) -> None:
+    """As of clusters that cross: they share a tenth of their rows, and no valley parts them."""
+    crossed = mixture(
+        [[9.0, 1.0], [1.0, 9.0]], kurtosis=np.full((2, 1), 3.0), unlike=np.ones((2, 2), bool)
+    )
+    said = likeliest([replace(crossed, **changes)], 20.0, [1, 2])  # type: ignore[arg-type]
+    assert said.n_clusters == says
+    assert any("with unlike covariances" in line for line in said.warnings) == (says == 2)
 
 
 def test_a_chain_of_normal_components_stays_one_only_without_a_valley() -> None:
@@ -286,6 +313,9 @@ def test_the_overlap_is_that_of_the_responsibilities() -> None:
     np.testing.assert_allclose(answer.weights, w @ tau, rtol=1e-10)
     np.testing.assert_allclose(answer.sums[:, :2], (w[:, None] * tau).T @ tau, rtol=1e-9)
     np.testing.assert_allclose(answer.sums[:, 2], w @ (tau * q**2), rtol=1e-8)
+    second, fourth = w @ (tau * q) / (w @ tau), w @ (tau * q**2) / (w @ tau)
+    kurtosis = MixtureOverlap().kurtosis(state, answer)
+    np.testing.assert_allclose(kurtosis[:, 0], fourth / second**2, rtol=1e-8)
     expected = w @ np.log(density.sum(axis=1))
     assert MixtureOverlap().score(state, answer) == pytest.approx(expected, rel=1e-10)
 
