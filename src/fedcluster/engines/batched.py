@@ -19,7 +19,6 @@ It serves for simulations, for one owner of many files, and as a test double.
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -50,7 +49,7 @@ from fedcluster.core import (
 )
 from fedcluster.core.exact import canonical
 from fedcluster.core.task import stream
-from fedcluster.core.threads import on_threads
+from fedcluster.core.threads import on_threads, thread_count
 from fedcluster.engines.client import NO_ROW, ONE_THREAD, Client, SharedLog
 from fedcluster.errors import SiteError
 from fedcluster.frames.inputs import places_of
@@ -752,7 +751,7 @@ class LocalEngine:
     clients : iterable of Client, or Stacked
         The sites; their names must differ.
     workers : int, optional
-        The largest number of threads; by default one for each processor.
+        The largest number of threads; by default as many as the kernels use.
     silent : callable, optional
         ``silent(site, r)`` returns whether a site gives no answer in round r = 0, 1, ..., to
         simulate sites that fail or are late.
@@ -783,7 +782,7 @@ class LocalEngine:
         self.clients: Mapping[str, Client] = (
             clients if isinstance(clients, Stacked) else _by_name(clients)
         )
-        self.workers = workers or os.cpu_count() or 1
+        self.workers = workers
         self._silent = silent
         self._rounds = 0
         self._asked: Asked | None = None
@@ -855,7 +854,7 @@ class LocalEngine:
         batches = self._asked
         if batches is None or (batches.clients is not here and list(batches.clients) != list(here)):
             self._asked = batches = Asked(here, tasks)
-        return batches.ask(tasks, missing, self.workers)
+        return batches.ask(tasks, missing, self.workers or thread_count())
 
 
 def _by_name(clients: Iterable[Client]) -> dict[str, Client]:

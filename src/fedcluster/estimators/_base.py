@@ -714,7 +714,11 @@ class Federated(Fitted):
         chunks = (form.aligned(chunk) for source in sources for chunk in chunks_of(source))
         # Number of values of small sites that are labelled at once; copying large ones costs more.
         joined = batches(chunks, (1 << 18) // self.n_features_in_)
-        self.labels_ = np.concatenate(list(map(assignment.labels, joined)))
+        # rows that were clustered as they are, so that what sites keep about them serves here
+        caches = {id(source.X): source.cache for source in sources if isinstance(source, Data)}
+        self.labels_ = np.concatenate(
+            [assignment.labels(rows, caches.get(id(rows))) for rows in joined]
+        )
         parts = (self.labels_[start:stop] for start, stop in pairwise([0, *ends.tolist()]))
         self.site_labels_: dict[str, Labels] = dict(zip(clients, parts, strict=True))
         self.rows_held_back_ = most("most_rows_held_back")

@@ -15,6 +15,9 @@ While l is sufficiently above u, the label stays. The margin is derived from the
 pass, so that the label is the one that a full pass would give in the arithmetic of the rows' type:
 if scores are wrong by at most E, it is certain if l^2 - u^2 > 4 E.
 
+A centre that moves far would make all rows uncertain. So the few that move farthest are scored for
+all rows instead, and lower l where they are nearer; how many, depends on what takes least time.
+
 The stored value is l plus all displacements of the other centres so far, so that it need not be
 updated as they move. The sums of a cluster over a chunk of rows are kept as well: if neither its
 centre nor a label changed, they are reused; otherwise its rows are added anew, in order, as in a
@@ -41,10 +44,18 @@ from fedcluster.kernels._blocks import (
     finish,
     pack_centers,
     squared_distance,
+    squared_norm,
     zero_parts,
 )
 from fedcluster.kernels._sweep import add_all, assign, is_worth_single, measured, sweep
-from fedcluster.kernels._tiles import ADD_LANES, add, aligned_zeros, block_rows, score_block
+from fedcluster.kernels._tiles import (
+    ADD_LANES,
+    TILE_CENTERS,
+    add,
+    aligned_zeros,
+    block_rows,
+    score_block,
+)
 from fedcluster.kernels.rows import (
     PADDING,
     Rows,
@@ -95,6 +106,10 @@ class Moves(NamedTuple):
         The distance from each centre to its nearest other one.
     rounding : tuple of two floats
         4 E is at most the first number times u plus the second one.
+    far : ndarray of shape (m,), int64
+        The centres that moved farthest, which ``others`` and ``enough`` leave out: they are scored.
+    packed : PackedCenters
+        These centres alone, by the shift of all.
     """
 
     is_same: NDArray[np.bool_]
@@ -102,6 +117,8 @@ class Moves(NamedTuple):
     enough: NDArray[np.float32]
     apart: NDArray[np.float32]
     rounding: tuple[np.float32, np.float32]
+    far: NDArray[np.int64]
+    packed: PackedCenters
 
 
 @native
@@ -124,17 +141,40 @@ def displacements(before: Floats, after: Floats) -> Floats:
 
 
 @native
-def next_centers(centers: Floats) -> Floats:
-    """Return upper bounds of the distance to the nearest other centre, (k,), at most FARTHEST."""
+def next_centers(centers: Floats, step: int = 1) -> tuple[Floats, float]:
+    """Return lower bounds of the distance to the nearest other centre, (k,), and their mean.
+
+    They are at most FARTHEST. If the step is larger than 1, only each such centre has one; the
+    others have 0, which is a bound too.
+    """
     k = len(centers)
-    distances = aligned_zeros(centers.dtype, (k,))
-    distances[:] = np.float64(FARTHEST)
-    for j in range(k):
-        for other in range(j):
-            distance = np.sqrt(squared_distance(centers, j, centers, other)) * (1 - SLACK)
-            distances[j] = min(distances[j], distance)
-            distances[other] = min(distances[other], distance)
-    return distances
+    distances, total, count = aligned_zeros(centers.dtype, (k,)), 0.0, 0
+    for j in range(0, k, step):
+        distances[j] = np.float64(FARTHEST)
+        for other in range(j if step == 1 else k):
+            if other != j:
+                distance = np.sqrt(squared_distance(centers, j, centers, other)) * (1 - SLACK)
+                distances[j] = min(distances[j], distance)
+                if step == 1:
+                    distances[other] = min(distances[other], distance)
+    for j in range(0, k, step):
+        total, count = total + distances[j], count + 1
+    return distances, total / count
+
+
+@native
+def chosen(packed: PackedCenters, some: NDArray[np.int64]) -> PackedCenters:
+    """Return a few centres, packed by the shift of all."""
+    (_, d, _), n_tiles = packed.tiles.shape, (len(some) + TILE_CENTERS - 1) // TILE_CENTERS
+    tiles = aligned_zeros(packed.tiles.dtype, (n_tiles, d, TILE_CENTERS))
+    half_norms = aligned_zeros(packed.tiles.dtype, (n_tiles, TILE_CENTERS))
+    half_norms[:] = np.inf
+    for place in range(len(some)):
+        (tile, lane), (of, at) = divmod(place, TILE_CENTERS), divmod(some[place], TILE_CENTERS)
+        half_norms[tile, lane] = packed.half_norms[of, at]
+        for f in range(d):
+            tiles[tile, f, lane] = packed.tiles[of, f, at]
+    return PackedCenters(packed.shift, tiles, half_norms, packed.centers, packed.anchors)
 
 
 @native
@@ -156,6 +196,8 @@ def bounded_chunk(
     doubtful, members = np.empty(n, np.int32), np.empty(n, np.int32)
     n_doubtful, n_added = n, n
     if is_known:
+        if len(moves.far):
+            _look_at_far(X, bounds, moves)
         n_doubtful, n_added = _sort_out(bounds, moves.enough, same, doubtful, members)
     if n_doubtful > n // 2 or not is_known:
         _score_all(X, sample_weight, packed, bounds, moves, parts)
@@ -166,6 +208,32 @@ def bounded_chunk(
     _forget(parts, same)
     _add(X, sample_weight, packed, bounds, parts, members[:n_added])
     return n_doubtful, n_scored, n_added
+
+
+@inner
+def _look_at_far(X: Rows, bounds: Bounds, moves: Moves) -> None:
+    """Lower l of the rows to which another of the centres that moved far is nearer.
+
+    ||x - c||^2 is twice the score, plus ||x - s||^2. Such rows become doubtful.
+    """
+    (labels, lower, above), packed, size = bounds, moves.packed, block_rows(X)
+    per_distance, besides = moves.rounding
+    block, nearest = aligned_zeros(X.dtype, (len(packed.shift), size)), np.empty(size, np.int32)
+    lowest, second = np.empty(size, X.dtype), np.empty(size, X.dtype)
+    for first in range(0, len(labels), size):
+        second[:] = np.inf
+        score_block(block, X, first, packed, lowest, nearest, (second,))
+        for i in range(first, min(first + size, len(labels))):
+            own, r = labels[i], i - first
+            score = np.float64(second[r] if moves.far[nearest[r]] == own else lowest[r])
+            squared = squared_norm(X, i, packed.shift)
+            wrong = np.float64(per_distance) * np.sqrt(squared) + np.float64(besides)
+            # the factor covers the rounding of the norm; what is NaN gives 0
+            left = squared * (1 - SLACK**2) + 2 * score - wrong
+            near = np.float32(min(np.sqrt(left), 2.0 * FARTHEST)) if left > 0 else np.float32(0)
+            far = _stored(near, moves.others[own])
+            if not far >= lower[i]:
+                lower[i], above[i] = far, -np.inf
 
 
 @inner
@@ -191,13 +259,14 @@ def _uncertain(
     X: Rows, packed: PackedCenters, bounds: Bounds, moves: Moves, rows: NDArray[np.int32]
 ) -> int:
     """Move the rows that remain uncertain with u measured to the front; return their number."""
-    labels, lower, centers, count = bounds.labels, bounds.lower, packed.centers, 0
+    (labels, lower, above), centers, count = bounds, packed.centers, 0
     others, apart, (per_distance, besides) = moves.others, moves.apart, moves.rounding
     for i in rows:
         j = labels[i]
         near = _upper(np.float32(squared_distance(X, i, centers, j)))
         far = max(lower[i] - others[j], apart[j] - near)
         is_certain = far > near and (far - near) * (far + near) > per_distance * near + besides
+        above[i] = lower[i] - near
         rows[count] = i
         count += not is_certain
     return count
@@ -214,9 +283,14 @@ def _lower(
     squared: np.float32, gap: np.float32, others: np.float32, wrong: np.float32
 ) -> np.float32:
     """Return the stored form of l, from the distance and the gap of the two lowest scores."""
-    least = np.float32(1) - SLACK
-    far = np.sqrt(max(squared * least + gap + gap - wrong, np.float32(0)))
-    return (min(far, FARTHEST) + others) * least - TINY
+    squared = squared * (np.float32(1) - SLACK) + gap + gap - wrong
+    return _stored(np.sqrt(max(squared, np.float32(0))), others)
+
+
+@native
+def _stored(far: np.float32, others: np.float32) -> np.float32:
+    """Return a distance to another centre as it is stored: with displacements, less a margin."""
+    return (min(far, FARTHEST) + others) * (np.float32(1) - SLACK) - TINY
 
 
 @inner
@@ -336,9 +410,11 @@ BUDGET = 1 << 28  # largest number of bytes of bounds that a site keeps
 MOST_RUNS = 64  # largest number of runs whose centres are kept, with or without bounds
 # multiplications of a full pass from which on bounds pay; rows per centre
 WORTH_BOUNDS, ROWS_PER_CENTER = 1 << 22, 8
+CENTERS_PER_PASS = 256  # rows per centre from which on all distances between centres are cheap
 FAR = 0.125  # displacements, in distances to the next centre, after which most rows are uncertain
 # relative costs of checking the bounds of a row and of collecting a row
 LOOK_COST, FIND_COST = 1.4, 3.0
+SOME = 1 << 12  # rows by which it is judged how many centres are scored for all
 FEW, FEWEST = 64, 12  # one row in `FEW` is tried first, if that makes `FEWEST` rows
 
 
@@ -453,9 +529,12 @@ def nearest(
     rows, weights, centers = as_rows(X), as_weights(sample_weight), as_centers(centers)
     memory: Memory | None = None if cache is None else cache.get("hard_sums")
     labels = memory.labels(rows, centers, weights) if memory else None
-    if labels is None:
-        return assign(rows, centers)
-    return labels, measured(rows, centers, labels)
+    if labels is not None:
+        return labels, measured(rows, centers, labels)
+    labels, squared = assign(rows, centers)
+    if memory is not None:
+        memory.last = centers.copy(), labels.copy()
+    return labels, squared
 
 
 def hard_sums(
@@ -511,35 +590,39 @@ class Memory:
     def __init__(self) -> None:
         self.runs: list[Run] = []
         self.asked = 0
+        self.last: tuple[Floats, Labels] | None = None  # of the last pass without bounds
 
     def __reduce__(self) -> Any:
         return Memory, ()  # a pickled copy starts without bounds
 
     def sweep(self, X: Rows, centers: Floats, sample_weight: Weights) -> HardSums:
         """Return the sums over all rows, using bounds if they pay off and fit into memory."""
-        apart = next_centers(centers)
-        run = self._take(centers, apart) or Run(centers)
+        apart, usual = _next_centers(X, centers)
+        run = self._take(centers, usual) or Run(centers)
         own = self._moved(run, X, centers)
-        if run.bounds is None and not self._tries(run, X, own, apart):
-            _, sums = sweep(X, centers, sample_weight)
+        if run.bounds is None and not self._tries(run, X, own, apart, usual):
+            labels, sums = sweep(X, centers, sample_weight)
+            self.last = centers, labels
         else:
-            sums = run.sweep(X, sample_weight, own, apart)
+            sums = run.sweep(X, sample_weight, own, apart, usual)
         run.counts = sums.counts
         self._keep(run)
         return sums
 
     def labels(self, X: Rows, centers: Floats, sample_weight: Weights) -> Labels | None:
-        """Return the nearest centres of all rows, using bounds if some exist and pay off."""
+        """Return the nearest centres of all rows, if they are known or bounds exist and pay off."""
+        if self.last is not None and np.array_equal(self.last[0], centers):
+            return self.last[1].copy()
         if all(run.bounds is None for run in self.runs):
             return None
-        apart = next_centers(centers)
-        run = self._take(centers, apart)
+        apart, usual = _next_centers(X, centers)
+        run = self._take(centers, usual)
         if run is None:
             return None
         own = self._moved(run, X, centers)
         bounds = run.bounds
         if bounds is not None:
-            run.counts = run.sweep(X, sample_weight, own, apart).counts
+            run.counts = run.sweep(X, sample_weight, own, apart, usual).counts
         self._keep(run)
         return None if bounds is None else bounds.rows.labels.copy()
 
@@ -556,20 +639,20 @@ class Memory:
         if len(self.runs) > MOST_RUNS:
             self._remove(self.runs[0])
 
-    def _tries(self, run: Run, X: Rows, own: Floats, apart: Floats) -> bool:
+    def _tries(self, run: Run, X: Rows, own: Floats, apart: Floats, usual: float) -> bool:
         """Return whether bounds for the rows are worth trying, and fit into memory."""
-        if run.waits(X, own, apart) or not self._has_room(X, len(own)):
+        if run.waits(X, own, usual) or not self._has_room(X, len(own)):
             return False
-        return not run.is_mostly_uncertain(X, own, apart)
+        return not run.is_mostly_uncertain(X, own, apart, usual)
 
-    def _take(self, centers: Floats, apart: Floats) -> Run | None:
+    def _take(self, centers: Floats, usual: float) -> Run | None:
         """Remove and return the run with the most similar centres, if similar enough."""
         similar = [run for run in self.runs if run.centers.shape == centers.shape]
         if not similar:
             return None
         known, asked = np.concatenate([run.centers for run in similar]), len(similar) * [centers]
         moved = displacements(known, np.concatenate(asked)).reshape(len(similar), -1).mean(axis=1)
-        if not moved.min() <= apart.mean() / 2:
+        if not moved.min() <= usual / 2:
             return None
         return self._remove(similar[int(moved.argmin())])
 
@@ -621,13 +704,13 @@ class Run:
     less = 0.8
     enough = 0.75  # largest estimated time of a first pass with bounds, relative to a full pass
 
-    def waits(self, X: Rows, own: Floats, apart: Floats) -> bool:
+    def waits(self, X: Rows, own: Floats, usual: float) -> bool:
         """Return whether it is too early to try bounds."""
-        if self.counts is None or not own.max() < self.far * apart.mean():
+        if self.counts is None or not _most_still(own) < self.far * usual:
             return True
         return self.least_time(X, own) > self.enough
 
-    def is_mostly_uncertain(self, X: Rows, own: Floats, apart: Floats) -> bool:
+    def is_mostly_uncertain(self, X: Rows, own: Floats, apart: Floats, usual: float) -> bool:
         """Return whether, in a sample, most rows would be uncertain after another such move."""
         some = as_rows(X[::FEW])
         if len(some) < FEWEST:
@@ -636,10 +719,10 @@ class Run:
         trial = BoundedSweep(some, packed, len(own))
         trial.sweep(some, as_weights(None), packed, own, apart)
         is_mostly_uncertain = (
-            trial.doubtful_share(own, apart, _rounding(some, packed)) > self.most_uncertain
+            trial.least_scored(own, _rounding(some, packed))[0] > self.most_uncertain
         )
         if is_mostly_uncertain:
-            self.far = min(self.far, own.max() / apart.mean()) * self.less
+            self._wait_for_less(own, usual, self.less)
         return is_mostly_uncertain
 
     def least_time(self, X: Rows, own: Floats) -> float:
@@ -654,7 +737,9 @@ class Run:
         moved = self.counts[own > 0].sum() / max(self.counts.sum(), 1)
         return float((LOOK_COST + (FIND_COST + add) * moved) / full)
 
-    def sweep(self, X: Rows, sample_weight: Weights, own: Floats, apart: Floats) -> HardSums:
+    def sweep(
+        self, X: Rows, sample_weight: Weights, own: Floats, apart: Floats, usual: float
+    ) -> HardSums:
         """Return the sums by bounds, which are given up if that took longer than a full pass."""
         packed = pack_centers(X, self.centers)
         bounds = self.bounds or BoundedSweep(X, packed, len(own))
@@ -662,8 +747,27 @@ class Run:
         if is_new or bounds.pay(X):
             self.bounds = bounds
         else:
-            self.bounds, self.far = None, min(self.far, own.max() / apart.mean()) / 2
+            self.bounds = None
+            self._wait_for_less(own, usual, 0.5)
         return sums
+
+    def _wait_for_less(self, own: Floats, usual: float, factor: float) -> None:
+        """Try no bounds before displacements are smaller; of the others where most centres rest."""
+        self.far = min(self.far, (_most_still(own) or own.max()) / usual) * factor
+
+
+def _next_centers(X: Rows, centers: Floats) -> tuple[Floats, float]:
+    """Return bounds of the distances between centres: of a few, if all would cost too much."""
+    # a distance takes 9 times as long as a score of a row
+    step = 1 if CENTERS_PER_PASS * len(centers) <= len(X) else -(-len(centers) // 16)
+    return next_centers(centers, step)
+
+
+def _most_still(own: Floats) -> float:
+    """Return the largest displacement but for the quarter that moved farthest."""
+    if not np.isfinite(own).all():
+        return np.inf
+    return float(np.sort(own)[len(own) - 1 - len(own) // 4])
 
 
 def bytes_needed(X: Rows, k: int) -> int:
@@ -685,13 +789,15 @@ class BoundedSweep:
         The sums of each chunk.
     n_doubtful, n_scored, n_added : int
         Numbers of rows in the last pass that looked uncertain, were scored, and were added.
+    n_far : int
+        Number of centres that were scored for all rows in the last pass.
     """
 
     def __init__(self, X: Rows, packed: PackedCenters, k: int) -> None:
         self.rows, self.others, self.is_known = empty_bounds(len(X)), np.zeros(k), False
         self.limits = chunk_bounds(len(X), k, X.shape[1])
         self.parts = [zero_parts(packed.centers) for _ in self.limits[1:]]
-        self.n_doubtful = self.n_scored = self.n_added = 0
+        self.n_doubtful = self.n_scored = self.n_added = self.n_far = 0
 
     @property
     def n_bytes(self) -> int:
@@ -706,7 +812,9 @@ class BoundedSweep:
         ``own`` (k,) are the displacements of the centres, ``apart`` (k,) the distances to the
         nearest other ones.
         """
-        moves = self._moves(own, apart, _rounding(X, packed))
+        rounding = _rounding(X, packed)
+        far = self.least_scored(own, rounding)[1] if self.is_known else np.empty(0, np.int64)
+        moves = self._moves(own, apart, rounding, far, packed)
         sources, (labels, lower, above) = chunks(X, self.limits), self.rows
         counts = np.zeros((len(sources), 3), np.int64)
 
@@ -722,28 +830,64 @@ class BoundedSweep:
         self.is_known = True
         return finish(add_all(self.parts), packed.centers, packed.anchors, X.shape[1])
 
-    def doubtful_share(self, own: Floats, apart: Floats, rounding: tuple[float, float]) -> float:
-        """Return the share of rows that look uncertain after these displacements."""
-        enough = self._moves(own, apart, rounding).enough
-        return 1 - float(np.mean(self.rows.above > enough[self.rows.labels]))
+    def least_scored(
+        self, own: Floats, rounding: tuple[float, float]
+    ) -> tuple[float, NDArray[np.int64]]:
+        """Return how many of all scores a pass needs after these displacements, and what for.
 
-    def _moves(self, own: Floats, apart: Floats, rounding: tuple[float, float]) -> Moves:
-        """Return the moves, and add the largest displacement of another centre to ``others``."""
-        longest = int(own.argmax())
-        most = np.full(len(own), own[longest])
-        most[longest] = np.delete(own, longest).max()
+        These are the centres to be scored for all rows; the other scores are those of rows that
+        remain doubtful. Judged by some of the rows.
+        """
+        k, order = len(own), np.argsort(-own, kind="stable")
+        some = slice(None, None, 1 + len(self.rows.labels) // SOME)
+        above, labels = self.rows.above[some], self.rows.labels[some]
+        least, far = np.inf, order[:0]
+        n_far = 0
+        while n_far <= k // 2:
+            enough = self._enough(own, rounding, order[:n_far])[1]
+            doubtful = 1 - float(np.mean(above > enough.astype(np.float32)[labels]))
+            # to lay out and to measure a row costs as much as scoring a tile
+            scored = doubtful + (n_far + TILE_CENTERS) / k * (n_far > 0)
+            if scored < least:
+                least, far = scored, order[:n_far]
+            n_far = 2 * n_far or TILE_CENTERS
+        return least, far
+
+    def _enough(
+        self, own: Floats, rounding: tuple[float, float], far: NDArray[np.int64]
+    ) -> tuple[Floats, Floats]:
+        """Return ``others`` after these displacements without some centres, and ``enough``."""
+        still = own.copy()
+        still[far] = 0.0
+        longest = int(still.argmax())
+        most = np.full(len(own), still[longest])
+        most[longest] = np.delete(still, longest).max()
         others = self.others + most
         # infinite displacements make all rows uncertain
-        self.others = np.where(others < 1e30, others, np.inf)
+        others = np.where(others < 1e30, others, np.inf)
         # (l - u) (2 u + l - u) = l^2 - u^2 > 4 E, whatever u, if l - u is more than this
         ample = max(rounding[0] / 2, rounding[1] ** 0.5)
-        enough = (self.others + own + ample) * (1 + SLACK)
+        return others, (others + own + ample) * (1 + SLACK)
+
+    def _moves(
+        self,
+        own: Floats,
+        apart: Floats,
+        rounding: tuple[float, float],
+        far: NDArray[np.int64],
+        packed: PackedCenters,
+    ) -> Moves:
+        """Return the moves, and add the largest displacement of another centre to ``others``."""
+        self.others, enough = self._enough(own, rounding, far)
+        self.n_far = len(far)
         return Moves(
             own == 0,
             self.others.astype(np.float32),
             enough.astype(np.float32),
             apart.astype(np.float32),
             (np.float32(rounding[0]), np.float32(rounding[1])),
+            far,
+            chosen(packed, far),
         )
 
     def pay(self, X: Rows) -> bool:
@@ -766,6 +910,7 @@ class BoundedSweep:
         """
         n, (score, add, read) = len(X), costs(X, len(self.others))
         spent = LOOK_COST * n + (5.5 + read) * self.n_doubtful
+        spent += (score * self.n_far / len(self.others) + read) * n * (self.n_far > 0)
         spent += (9 + read + 1.4 * score) * self.n_scored + (FIND_COST + add) * self.n_added
         return spent < 1.25 * full_cost(X, len(self.others)) * n
 

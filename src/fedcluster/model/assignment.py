@@ -93,12 +93,18 @@ class Assignment:
             return self.m is not None
         return bool(self._given(np.zeros((1, d))).ndim == 2)
 
-    def labels(self, rows: Rows) -> Labels:
-        """Return the label of each row, (n,); -1 for a row with NaN or of no cluster."""
+    def labels(self, rows: Rows, cache: dict[str, Any] | None = None) -> Labels:
+        """Return the label of each row, (n,); -1 for a row with NaN or of no cluster.
+
+        The cache of `Data` with these very rows saves time.
+        """
         if self.own is None:
-            return on_whole_rows(
-                lambda whole: kernels.nearest(whole, self.state.centers)[0], rows, NO_CLUSTER
-            )
+
+            def nearest(whole: Rows) -> Labels:
+                known = cache if whole is rows else None
+                return kernels.nearest(whole, self.state.centers, cache=known)[0]
+
+            return on_whole_rows(nearest, rows, NO_CLUSTER)
         labels: Labels = self._of_whole(lambda each: _labels(self._given(each)), rows, NO_CLUSTER)
         return labels
 

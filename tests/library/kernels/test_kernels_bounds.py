@@ -196,6 +196,34 @@ def test_where_float32_cannot_tell_it_is_asked_again(apart):
     assert known(cache).n_scored < len(X) / 2
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+def test_centres_that_move_far_are_scored_and_the_others_keep_their_bounds(dtype, offset) -> None:
+    """A few jump to other rows, onto another centre, or away from all; some come back."""
+    rng = np.random.default_rng(0)
+    X, _ = blobs(dtype, n=6000, d=12, k=64)
+    X = (X + offset).astype(dtype)
+    homes = np.array([X[i] for i in rng.choice(len(X), 64, replace=False)], float)
+    centers, cache, n_far = homes.copy(), dict[str, Any](), list[int]()
+    with bounds_everywhere():
+        for turn in range(24):
+            found = assert_as_in_a_full_pass(X, centers, None, cache)
+            if bounds := known(cache):
+                assert_bounds_hold(X, centers, bounds)
+                n_far.append(bounds.n_far)
+            some = found.weights > 0
+            centers[some] = found.sums[some] / found.weights[some, np.newaxis]
+            far = rng.choice(64, turn % 5, replace=False)
+            centers[far] = X[rng.choice(len(X), len(far))]
+            if turn % 5 == 3:
+                centers[far[0]], centers[far[1]] = centers[(far[0] + 1) % 64], 40 + offset
+            if turn % 5 == 4:
+                centers[far] = homes[far]
+        assert_nearest_as_without(X, centers, None, cache)
+    assert n_far.count(8) > 9
+    assert known(cache).n_scored < len(X) / 2
+
+
 def blobs(dtype=np.float64, seed=0, n=40_000, d=8, k=20):
     rng = np.random.default_rng(seed)
     X = (rng.normal(size=(n, d)) + 8 * rng.normal(size=(k, d))[rng.integers(0, k, n)]).astype(dtype)
@@ -332,10 +360,14 @@ def test_a_copy_starts_with_nothing():
 def test_the_next_centre_is_not_nearer_than_said():
     centers = np.random.default_rng(0).normal(size=(30, 4))
     distances = np.linalg.norm(centers[:, np.newaxis] - centers, axis=2) + 1e9 * np.eye(30)
-    found = next_centers(centers)
+    found, mean = next_centers(centers)
     assert np.all(found <= distances.min(axis=1))
     np.testing.assert_allclose(found, distances.min(axis=1), rtol=1e-5)
-    assert_array_equal(next_centers(centers[[0, 0, 1]])[:2], [0, 0])
+    assert mean == pytest.approx(found.mean(), rel=1e-12)
+    assert_array_equal(next_centers(centers[[0, 0, 1]])[0][:2], [0, 0])
+    few, of_few = next_centers(centers, 4)
+    assert_array_equal(few, np.where(np.arange(30) % 4 == 0, found, 0.0))
+    assert of_few == pytest.approx(found[::4].mean(), rel=1e-12)
 
 
 def exact_distances(X, centers):
@@ -411,7 +443,7 @@ def test_centres_moved_no_further_and_lie_no_closer_than_said():
         assert np.all((moved > 0) & (moved <= exact * (1 + 1e-5) + 1e-19))
         assert_array_equal(displacements(before, before), np.zeros(200))
         distances = exact_distances(before, before) + np.where(np.eye(200), np.inf, 0)
-        assert np.all(next_centers(before).astype(np.float32) <= distances.min(axis=1))
+        assert np.all(next_centers(before)[0].astype(np.float32) <= distances.min(axis=1))
 
 
 # What bounds save, and what they cost
@@ -541,25 +573,31 @@ def test_what_a_move_of_centres_leaves_certain(monkeypatch):
 def test_it_is_too_early_for_bounds_at_first_and_where_centres_move_far():
     """Of 12 columns, so that centres which move need not cost more than bounds save."""
     X, run = np.zeros((9, 12)), hard.Run(np.zeros((40, 12)))
-    apart: Floats = np.linspace(4.0, 12.0, 40)
-    assert run.waits(X, np.zeros(40), apart), "nothing is known of the rows yet"
+    usual = 8.0
+    assert run.waits(X, np.zeros(40), usual), "nothing is known of the rows yet"
     run.counts = np.arange(40)
-    assert not run.waits(X, np.zeros(40), apart)
-    for own, is_early in ((0.9999, False), (1.0, True), (np.nan, True)):
-        assert run.waits(X, np.array([0.1] * 39 + [own]), apart) == is_early
+    assert not run.waits(X, np.zeros(40), usual)
+    for own, n_moved, is_early in (
+        (0.9999, 11, False),
+        (1.0, 11, True),
+        (1.0, 10, False),  # those would be scored
+        (np.nan, 1, True),
+    ):
+        moved: Floats = np.array([0.1] * (40 - n_moved) + [own] * n_moved)
+        assert run.waits(X, moved, usual) == is_early
     run.far = 0.05
-    assert [run.waits(X, np.full(40, own), apart) for own in (0.39, 0.41)] == [False, True]
+    assert [run.waits(X, np.full(40, own), usual) for own in (0.39, 0.41)] == [False, True]
 
 
 def test_bounds_are_not_tried_where_adding_rows_anew_is_most_of_a_pass():
     """By hand: 1.4 + (3 + 4.1) s of 2.1 + 4.1 ns for a row of 5 columns and 10 centres, float32."""
-    X, run, apart = np.zeros((9, 5), np.float32), hard.Run(np.zeros((10, 5))), np.ones(10)
+    X, run = np.zeros((9, 5), np.float32), hard.Run(np.zeros((10, 5)))
     run.counts = np.full(10, 7)
     for n_moved in range(11):
         own = np.where(np.arange(10) < n_moved, 0.01, 0.0)
         least = (1.4 + 7.1 * n_moved / 10) / (1.5 + 0.003 * 4 * 50 + 4.1)
         assert run.least_time(X, own) == pytest.approx(least, rel=1e-12)
-        assert run.waits(X, own, apart) == (least > 0.75) == (n_moved > 4)
+        assert run.waits(X, own, 1.0) == (least > 0.75) == (n_moved > 4)
 
 
 def test_bounds_that_could_not_pay_any_more_are_given_up():
@@ -647,9 +685,11 @@ def test_a_lower_bound_is_a_distance_and_a_bit_less():
     ):
         assert _lower(*single(*numbers)) == pytest.approx(lower, rel=2e-7), numbers
     np.testing.assert_allclose(
-        next_centers(np.array([[0.0], [3.0], [10.0]])), np.array([3, 3, 7]) * (1 - step), rtol=1e-10
+        next_centers(np.array([[0.0], [3.0], [10.0]]))[0],
+        np.array([3, 3, 7]) * (1 - step),
+        rtol=1e-10,
     )
-    np.testing.assert_allclose(next_centers(np.zeros((1, 2))), [1e15], rtol=1e-7)
+    np.testing.assert_allclose(next_centers(np.zeros((1, 2)))[0], [1e15], rtol=1e-7)
 
 
 @pytest.mark.parametrize(
