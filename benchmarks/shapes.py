@@ -410,6 +410,12 @@ def skewed_answers(r: Generator) -> Rows:
     return np.clip(np.round(habits[y] + r.exponential(0.8, (800, 5)) - 0.4), 1, 5), y
 
 
+def wide_and_few(r: Generator) -> Rows:
+    """Return clouds, and a wide one of few rows beside them."""
+    X, y = clouds(r, 3, 3, 8.0, 900)
+    return np.concatenate([X, r.normal([-60, 0, 0], 7, (40, 3))]), np.r_[y, np.full(40, 3)]
+
+
 def few(draw: Callable[[Generator], Rows], n: int) -> Callable[[Generator], Rows]:
     """Return what draws n of the rows of a kind."""
 
@@ -459,6 +465,7 @@ NEAR: dict[str, Callable[[Generator], Rows]] = {
     "one of 300, unequal": one(
         lambda r: (lambda x: np.c_[x, r.normal(size=300) * np.exp(0.8 * x)])(r.normal(size=300))
     ),
+    "a wide one of few": wide_and_few,
 }
 """Kinds that the choice of k was wrong about, and their neighbours that it is right about."""
 

@@ -28,19 +28,19 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_549,
+    "lines of the library": 28_574,
     "lines of the application": 21_718,
     "modules": 234,
-    "functions": 4_612,
+    "functions": 4_614,
     "modules that a fit loads": 73,
     "constants": 249,
     "commands": 44,
     "options": 232,
     "options of fit": 25,
     "refused combinations": 49,
-    "words of the pages": 36_006,
+    "words of the pages": 36_017,
     "pages": 28,
-    "lines of tests": 66_065,
+    "lines of tests": 66_077,
     "lines of tests of refusals and pairs": 2_710,
 }
 

@@ -121,6 +121,8 @@ class Mixture:
         That of each component in each numeric column.
     unlike : ndarray of bool of shape (c, c), optional
         Pairs of large components whose covariances differ in more than size, or much in size.
+    around : ndarray of bool of shape (c,), optional
+        Wide components of few rows, which enclose most others.
     """
 
     covariance_type: str
@@ -140,6 +142,7 @@ class Mixture:
     unseen: int = 0
     kurtosis: Floats | None = None
     unlike: NDArray[np.bool_] | None = None
+    around: NDArray[np.bool_] | None = None
     chance = 0.001  # probability that some column of normal rows has another kurtosis
     normal_errors = 2.5  # standard errors by which the fourth moment of normal rows may deviate
     alike = 1.5
@@ -264,6 +267,16 @@ def _pairs_apart(groups: Sequence[list[int]], is_apart: NDArray[np.bool_]) -> li
     return sorted([group for group in groups if group not in two] + [[j] for g in two for j in g])
 
 
+def _without_astray(groups: list[list[int]], mixture: Mixture) -> list[list[int]]:
+    """Return groups in which those that are around others join the one that they overlap most."""
+    around = np.zeros(len(mixture.weights), bool) if mixture.around is None else mixture.around
+    for group in [each for each in groups if around[each].all()]:
+        groups = [each for each in groups if each is not group]
+        near = max(groups, key=lambda each: float(mixture.overlaps[np.ix_(group, each)].sum()))
+        groups = sorted([sorted(each + group) if each is near else each for each in groups])
+    return groups
+
+
 def _overlap(shared: Floats, sizes: Floats) -> Floats:
     """Return the shared rows of two groups, relative to the rows of the smaller one, (c, c)."""
     overlap: Floats = shared / np.maximum(np.minimum(sizes[:, None], sizes), 1e-300)
@@ -322,7 +335,10 @@ class Likeliest:
         suffix = f" ({', '.join(details)})" if details else ""
         merged = f", and those that share up to {100 * self.overlap:.0f} % of their rows are one"
         shared = merged if self.overlap else ", each a cluster" if 1 < c == v else ""
-        return f"{what}{suffix} describes the rows best{shared}: {counted(v, 'cluster')}."
+        astray, around = "", self.mixture.around
+        if around is not None and (rows := float(self.mixture.weights[around].sum())):
+            astray = f", and about {rows:,.0f} rows far around others count for the nearest"
+        return f"{what}{suffix} describes the rows best{shared}{astray}: {counted(v, 'cluster')}."
 
 
 def likeliest(
@@ -358,7 +374,7 @@ def clusters_of(
     """Return the groups of a mixture's components, and the largest overlap within one."""
     if not mixture.is_normal:
         groups, most = merged(mixture, least, linked, at=at)
-        return _pairs_apart(groups, mixture.apart(at)), most
+        return _without_astray(_pairs_apart(groups, mixture.apart(at)), mixture), most
     groups, most = merged(mixture, at.merged_normal, at=at)
     is_apart = _overlap(mixture.overlaps, mixture.weights) < at.merged_normal
     return _pairs_apart(groups, is_apart), most

@@ -59,6 +59,8 @@ class Effort:
     components are unlike: pieces of skewed clusters and of heavy tails reach 1."""
     size: float = 3.0
     """Mean of these logs from which on they are: a heavy tail reaches 2.5, in 3 or more columns."""
+    few: float = 0.08
+    """Share of the rows below which a component that encloses others is rows gone astray."""
     agree: float = 0.95  # adjusted Rand index from which on k-means has the judged clusters
     sample_share: float = 0.2
     """As `Table.share`, of rows drawn again, since repeated ones look like small components: at
@@ -215,6 +217,7 @@ def _mixture(
         kept,
         _flat(found.kind, kept, table, effort),
         unlike=_unlike(found.kind, kept, table, effort),
+        around=_around(found.kind, kept, table, effort),
     )
 
 
@@ -263,6 +266,21 @@ def _unlike(kind: Kind, state: State, table: Table, effort: Effort) -> NDArray[n
         form, size = logs.var() - chance, abs(logs.mean())
         unlike[i, j] = unlike[j, i] = form >= effort.form**2 or size >= effort.size
     return unlike
+
+
+def _around(kind: Kind, state: State, table: Table, effort: Effort) -> NDArray[np.bool_]:
+    """Return which components of few rows are far wider than most rows' and enclose them, (c,)."""
+    c, p = len(state.weights), table.n_numbers
+    around = np.zeros(c, dtype=bool)
+    if kind[0] == "tied" or not p:
+        return around
+    roots, means = _roots(table.step(kind), state), state.centers[:, table.texts == 0]
+    sizes, share = 2 * np.linalg.slogdet(roots)[1] / p, state.weights / state.weights.sum()
+    for j in np.flatnonzero(share < effort.few):
+        inner = np.linalg.solve(roots[j], (means - means[j]).T)
+        inside = (inner**2).sum(axis=0) < p + 2 * np.sqrt(2 * p)
+        around[j] = share @ (inside & (sizes < sizes[j] - effort.size)) > 0.5
+    return around
 
 
 def _variances(state: State, table: Table) -> Floats | None:

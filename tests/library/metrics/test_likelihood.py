@@ -140,6 +140,18 @@ def test_two_large_normal_populations_of_unlike_covariance_stay_apart(
     assert any("with unlike covariances" in line for line in said.warnings) == (says == 2)
 
 
+def test_rows_astray_are_no_cluster_but_a_wide_one_of_few_beside_others_is() -> None:
+    """Three clouds, and 4 % of the rows around them, or as far apart and as wide beside them."""
+    rng = np.random.default_rng(0)
+    X = np.repeat([[0, 0], [9, 0], [0, 9]], 240, axis=0) + rng.normal(size=(720, 2))
+    wide = rng.normal(0, 12, (30, 2))
+    for away, says in ((0.0, 3), (90.0, 4)):
+        rows = np.concatenate([X, wide + away])
+        chosen = select_k(rows, sites=np.arange(750) % 3, random_state=0)
+        assert chosen.n_clusters == says
+        assert ("rows far around others" in chosen.reason) == (says == 3)
+
+
 def test_a_chain_of_normal_components_stays_one_only_without_a_valley() -> None:
     """Two are two populations; three in a row between which the density hardly falls are a line."""
     shared = np.diag([9.0, 8.0, 9.0]) + 0.0
