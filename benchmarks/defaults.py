@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,7 +27,10 @@ from sklearn.cluster import KMeans
 
 from fedcluster import FederatedKMeans
 
-K, D, N, FEW, MANY = 16, 8, 100_000, 5, 1000
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.fair import conditions, start
+
+K, D, N, FEW, MANY, THREADS = 16, 8, 100_000, 5, 1000, 2
 SPREADS = {"separated": 4.0, "overlapping": 1.5}
 
 
@@ -100,6 +104,8 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    start(THREADS)
+    print(conditions(THREADS), flush=True)
     numbers, large, sizes = (
         [int(n) for n in text.split(",") if n] for text in (given.sites, given.large, given.rows)
     )

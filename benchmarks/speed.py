@@ -38,6 +38,7 @@ from fedcluster.rounds import run
 from fedcluster_app.tables import open_rows
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from benchmarks.fair import conditions, start
 from reproduction.datasets import plane16
 
 SHAPES = ((1_000_000, 5, 16), (200_000, 32, 64), (20_000, 784, 60))
@@ -295,20 +296,21 @@ def main() -> None:
         status = Path("/proc/self/status").read_text()  # getrusage knows the parent's peak too
         print(seconds, status.partition("VmHWM:")[2].split()[0])
         return
+    start(THREADS)
     rows = []
+    print(conditions(THREADS))
     head = f"{'work':60} {'ours':>10} {'peer':>10} {'ratio':>8} {'at most':>8}"
     print(head, flush=True)
-    with threadpool_limits(THREADS):
-        for part in arguments.only.split(","):
-            for row in PARTS[part](arguments.repeats):
-                rows.append(asdict(row))
-                absolute = row.peer == 1.0 and row.ratio == row.ours
-                peer = "absolute" if absolute else f"{row.peer:.4g} {row.unit}"
-                print(
-                    f"{row.work:60} {row.ours:7.4g} {row.unit:2} {peer:>10} "
-                    f"{row.ratio:8.3f} {row.at_most:8.2f}",
-                    flush=True,
-                )
+    for part in arguments.only.split(","):
+        for row in PARTS[part](arguments.repeats):
+            rows.append(asdict(row))
+            absolute = row.peer == 1.0 and row.ratio == row.ours
+            peer = "absolute" if absolute else f"{row.peer:.4g} {row.unit}"
+            print(
+                f"{row.work:60} {row.ours:7.4g} {row.unit:2} {peer:>10} "
+                f"{row.ratio:8.3f} {row.at_most:8.2f}",
+                flush=True,
+            )
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1))
 
