@@ -28,7 +28,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_574,
+    "lines of the library": 28_591,
     "lines of the application": 21_718,
     "modules": 234,
     "functions": 4_614,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 36_017,
     "pages": 28,
-    "lines of tests": 66_116,
+    "lines of tests": 66_150,
     "lines of tests of refusals and pairs": 2_710,
 }
 

@@ -33,7 +33,8 @@ largest.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import combinations
 from math import sqrt
 from statistics import NormalDist
 
@@ -64,6 +65,9 @@ class Merging:
     """As `linked`, if the density hardly falls between them, as from a cloud to its tail."""
     large: float = 0.15
     """Share of the rows from which on a component is a population, not the tail of another."""
+    doubtful: tuple[float, float] = (0.15, 0.2)
+    """Overlap below which, and share of the rows from which on, parts of a cluster of three or more
+    components may be clusters."""
     flat: float = 0.9  # `dip` for components with one covariance
     otherwise: tuple[tuple[float, float], ...] = (
         (0.03, 0.025),
@@ -380,17 +384,29 @@ def clusters_of(
     return _pairs_apart(groups, is_apart), most
 
 
-def _pairs(mixture: Mixture, at: Merging) -> list[str]:
-    """Return a sentence if two components that overlap little are one cluster."""
-    single, sizes = _overlap(mixture.overlaps, mixture.weights), mixture.weights
-    pairs = [group for group in clusters_of(mixture, at=at)[0] if len(group) == 2]
-    least, a, b = min(((float(single[a, b]), a, b) for a, b in pairs), default=(1.0, 0, 0))
-    if least >= at.merged_normal:
+def _parts(mixture: Mixture, at: Merging) -> list[str]:
+    """Return a sentence if parts of a cluster overlap little, two components or several large."""
+    sizes, found = mixture.weights, [(1.0, 0.0, "")]
+    for group in clusters_of(mixture, at=at)[0]:
+        two = len(group) == 2
+        least, share = (at.merged_normal, 0.0) if two else at.doubtful
+        shared = mixture.overlaps[np.ix_(group, group)]
+        own = replace(
+            mixture, weights=sizes[group], overlaps=shared, peaks=None, ridges=None, kurtosis=None
+        )
+        parts = [np.array(each) for each in merged(own, least)[0]]
+        large = [each for each in parts if own.weights[each].sum() >= share * sizes.sum()]
+        for a, b in combinations(large, 2):
+            smaller = min(own.weights[a].sum(), own.weights[b].sum())
+            what = "its two components share" if two else "two parts of it share"
+            overlap = float(shared[np.ix_(a, b)].sum() / smaller)
+            found.append((overlap, float(sizes[group].sum() / sizes.sum()), what))
+    overlap, whole, what = min(found)
+    if not what:
         return []
-    own = 100 * float((sizes[a] + sizes[b]) / sizes.sum())
     return [
-        f"one cluster, of about {own:.0f} % of the rows by likelihood, may be two that overlap: "
-        f"its two components share {100 * least:.0f} % of their rows"
+        f"one cluster, of about {100 * whole:.0f} % of the rows by likelihood, may be two that "
+        f"overlap: {what} {100 * overlap:.0f} % of their rows"
     ]
 
 
@@ -424,7 +440,7 @@ def _doubts(
             "some components overlap by nearly as much as makes them one cluster, or hardly more; "
             f"{listed} is as good a number of clusters"
         )
-    sentences += _pairs(mixture, at)
+    sentences += _parts(mixture, at)
     if mixture.is_large(n):
         count = sum(mixture.n_parameters)
         sentences.append(

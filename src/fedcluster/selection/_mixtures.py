@@ -68,6 +68,7 @@ class Effort:
     columns are lost."""
     leaves_each: int = 2  # leaves of a cluster that is seen
     many_leaves: int = 40  # leaves of all rows from which on only small clusters are not
+    hidden: float = 0.05  # share of the rows that leaves lack from which on small clusters may be
     replicated: int = 4  # mixtures of a bootstrap sample that are fitted to its rows
     restarts: int = 10  # runs of k-means of the leaves, the best of which is continued
 

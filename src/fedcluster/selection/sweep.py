@@ -163,7 +163,9 @@ def _unseen(
 ) -> list[str]:
     """Return sentences on clusters that limits of the sites, or many columns, may hide."""
     said, fewest = [], effort.leaves_each * rows.table.n / len(rows.leaves.weights)
-    if spec.smallest > 1 and len(rows.leaves.weights) <= effort.many_leaves:
+    lacks = 1 - rows.leaves.weights.sum() / rows.table.n
+    few = len(rows.leaves.weights) <= effort.many_leaves
+    if spec.smallest > 1 and (few or lacks > effort.hidden):
         said.append(
             f"limits of the sites may hide clusters of fewer than about {fewest:.0f} rows; limits "
             "that let smaller groups pass would show them"

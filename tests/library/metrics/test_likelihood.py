@@ -144,8 +144,8 @@ def test_rows_astray_are_no_cluster_but_a_wide_one_of_few_beside_others_is() -> 
     """Three clouds, and 4 % of the rows around them, or as far apart and as wide beside them."""
     rng = np.random.default_rng(0)
     X = np.repeat([[0, 0], [9, 0], [0, 9]], 240, axis=0) + rng.normal(size=(720, 2))
-    wide = rng.normal(0, 12, (30, 2))
-    for away, says in ((0.0, 3), (90.0, 4)):
+    wide = rng.normal(0, 20, (30, 2))
+    for away, says in ((0.0, 3), (150.0, 4)):
         rows = np.concatenate([X, wide + away])
         chosen = select_k(rows, sites=np.arange(750) % 3, random_state=0)
         assert chosen.n_clusters == says
@@ -177,6 +177,28 @@ def test_a_valley_that_decides_is_a_doubt() -> None:
     said = likeliest([chain], 20.0, [1, 2])
     assert said.n_clusters == 1
     assert any("some components overlap by nearly as much" in line for line in said.warnings)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ((20.0, 10.0, 20.0), "about 100 % of the rows by likelihood, may be two that overlap: two"),
+        ((40.0, 10.0, 10.0), ""),  # one of the two parts has too few rows
+        ((20.0, 20.0), "its two components share 15 % of their rows"),
+    ],
+)
+def test_parts_of_a_cluster_that_overlap_little_are_a_doubt(sizes: tuple[float, ...], said: str):
+    """A chain without valleys, in which the last shares .1 of its rows with those before."""
+    c = len(sizes)
+    shared = np.array([[17.0, 3.0, 0.0], [3.0, 6.0, 1.0], [0.0, 1.0, 19.0]])[:c, :c]
+    chain = mixture(
+        shared.tolist(), weights=np.array(sizes), peaks=np.zeros(c), ridges=np.zeros((c, c))
+    )
+    found = likeliest([chain], 50.0, [1, 2, 3])
+    assert found.n_clusters == 1
+    doubts = [line for line in found.warnings if "may be two" in line]
+    assert len(doubts) == bool(said)
+    assert all(said in line for line in doubts)
 
 
 # The verdict

@@ -195,6 +195,18 @@ def test_leaves_are_large_enough_for_the_limits_of_each_site() -> None:
     assert said.startswith("limits of the sites may hide clusters of fewer than about 450 rows")
 
 
+def test_limits_that_hold_back_rows_may_hide_a_small_cluster() -> None:
+    """One row in a hundred, at four sites with about five of them each."""
+    rng = np.random.default_rng(0)
+    middles = np.array([[0.0] * 3, [9.0] * 3, [0.0, 9.0, 0.0], [30.0] * 3])
+    rows = np.repeat(middles, [660, 660, 660, 20], axis=0) + rng.normal(size=(2000, 3))
+    rows = rng.permutation(rows)
+    clients = [Client(f"s{i}", Data(rows[i::4]), (MinClusterSize(5),)) for i in range(4)]
+    found = execute(fit_of("auto", seed=0), LocalEngine(clients)).outcome.value
+    assert found.n_clusters == 3
+    assert [line for line in found.warnings if line.startswith("limits of the sites may hide")]
+
+
 @pytest.mark.usefixtures("short_search")
 def test_gaps_are_compared_as_gaps() -> None:
     rng = np.random.default_rng(8)
