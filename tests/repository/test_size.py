@@ -29,7 +29,7 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 28_591,
-    "lines of the application": 21_718,
+    "lines of the application": 21_721,
     "modules": 234,
     "functions": 4_614,
     "modules that a fit loads": 73,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 36_017,
     "pages": 28,
-    "lines of tests": 66_150,
+    "lines of tests": 66_175,
     "lines of tests of refusals and pairs": 2_710,
 }
 

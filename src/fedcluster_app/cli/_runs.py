@@ -391,8 +391,11 @@ def _write_labels(
 ) -> None:
     for site, table in tables.items():
         (folder / files[site]).parent.mkdir(exist_ok=True)
-        rows = table.data if model.preprocessor else table.data.X
-        degrees = model.memberships(rows) if model.fuzzy else None
+        degrees = None
+        if model.fuzzy:  # an offset of a site is found from all its rows
+            parts = [table.data] if model.adjusts else chunks_of(table.rows)
+            rows = (part if model.preprocessor else part.X for part in parts)
+            degrees = np.concatenate(list(map(model.memberships, rows)))
         keys = joining.keys(table)
         write_labels(folder / files[site], table.row_ids, labels[site], degrees, keys)
         joining.write(folder, files[site], table, model, labels[site])

@@ -12,11 +12,12 @@ import pandas as pd
 import pytest
 from typed import fails, run
 
-from fedcluster import FederatedKMeans
+from fedcluster import FederatedKMeans, Model
 from fedcluster.core import Data, RowStream
 from fedcluster.errors import InputError, ReadingNote
 from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles
+from fedcluster.frames.rows import StreamedRows
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.tables import table_rows
 
@@ -149,6 +150,30 @@ def test_a_site_file_and_a_model_refuse_amounts_too(in_memory, monkeypatch) -> N
     model = FederatedKMeans(2, prepare="standard", random_state=0).fit(rows(0))
     with pytest.raises(InputError, match=r"column 'price', row 0: .* is more than a number"):
         model.predict(amounts)
+
+
+@pytest.mark.parametrize("fuzzy", [False, True])
+def test_labels_of_rows_in_chunks_are_written_without_all_rows(fuzzy, monkeypatch) -> None:
+    frames = {"north": rows(0), "south": rows(1)}
+    for name, frame in frames.items():
+        write(f"{name}.csv", frame)
+        Path(f"{name}.toml").write_text(
+            f'name = "{name}"\nprotection = "limits"\nvalues_in_memory = 0\n'
+            f'[source]\npath = "{name}.csv"\n'
+        )
+    monkeypatch.setattr(table_rows, "READ", 9)
+    monkeypatch.setattr(StreamedRows, "load", lambda self: pytest.fail("all rows"))
+    kind = ("--fuzzy",) if fuzzy else ()
+    assert not run("fit", "north.toml", "south.toml", "-k", "2", "--out", "out", *kind).exit_code
+    model = Model.load("out/model.json")
+    for name, frame in frames.items():
+        written = pd.read_csv(f"out/labels/{name}.csv")
+        assert written["cluster"].tolist() == model.predict(frame).tolist()
+        if fuzzy:
+            degrees = model.memberships(frame)
+            assert degrees is not None
+            found = written[["membership_0", "membership_1"]]
+            np.testing.assert_allclose(found, degrees, rtol=1e-9)
 
 
 def all_of(rows: Data | RowStream) -> Data:
