@@ -61,6 +61,7 @@ PREPARE: dict[str, Any] = {
     "own": PreprocessingSpec(missing="mean", then=Halved()),
     "levels": PreprocessingSpec(missing="mean", categories=("auto", "ward")),
     "site": PreprocessingSpec(missing="mean", adjust="site"),
+    "site-scale": PreprocessingSpec(missing="mean", adjust="site-scale"),
 }
 
 FIT: Factors = {

@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_591,
+    "lines of the library": 28_713,
     "lines of the application": 21_721,
     "modules": 234,
-    "functions": 4_614,
+    "functions": 4_621,
     "modules that a fit loads": 73,
     "constants": 249,
     "commands": 44,
@@ -40,8 +40,8 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 36_017,
     "pages": 28,
-    "lines of tests": 66_175,
-    "lines of tests of refusals and pairs": 2_710,
+    "lines of tests": 66_202,
+    "lines of tests of refusals and pairs": 2_711,
 }
 
 

@@ -93,7 +93,7 @@ FUZZY_RULES = ("fuzzy-db", "xie-beni")
 """Rules that judge only fuzzy clusters."""
 Scale = Literal["standard", "minmax", "robust", "none"]
 Missing = Literal["error", "drop", "mean", "median", "ignore"]
-Adjust = Literal["none", "site"]
+Adjust = Literal["none", "site", "site-scale"]
 Pick = Literal["best", "elbow"]
 Averaging = Literal["avg_1", "avg_2"]
 

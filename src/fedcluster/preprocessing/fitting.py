@@ -90,7 +90,7 @@ def fit(
     filled = yield from _fill(prepare, chosen, seen)
     scaled, moments = yield from _scale(prepare, filled, seen, bool(missing))
     notes, unlinked = list[str](), list[str]()
-    if prepare.adjust == "site":
+    if prepare.adjust != "none":
         scaled, notes, unlinked = yield from _adjusted(prepare, scaled, seen, seed, smallest)
     scaled = _weighted(prepare, scaled)
     then = yield from _then(prepare, scaled, seed)
@@ -130,38 +130,48 @@ def _adjusted(
     quantiles take further rounds.
     """
     if seen.moments is None:
-        raise InputError("adjust='site' is for columns of numbers, and there is none")
+        raise InputError(f"adjust={prepare.adjust!r} is for columns of numbers, and there is none")
     spread = np.sqrt(np.where(_is_constant(seen.moments), 1.0, seen.moments.variance))
-    pairs = list(zip(seen.moments.mean.tolist(), spread.tolist(), strict=True))
+    pairs = zip(seen.moments.mean.tolist(), spread.tolist(), strict=True)
     numbers = replace(scaled, columns=scaled.numeric)
     about = _changed(numbers, [{"shift": mean, "scale": scale} for mean, scale in pairs])
     step = SiteSummaries(site_model.SITE_EFFORT.means, smallest, 2 * smallest)
     asked = [Task(step, State(), seed, about), Task(Squares(), State(), preprocessor=about)]
     described, squares = yield asked
     names = [name for name, each in described.by_site.items() if each.weights.any()]
-    points, deviations = site_model.Points.of(
+    points = site_model.Points.of(
         [described.by_site[name] for name in names], [squares.by_site[name] for name in names]
-    ).in_deviations()
+    )
+    gains, of_gains = np.ones_like(points.means), np.empty((2, 0))
+    if prepare.adjust == "site-scale":
+        points, of_gains, gains = points.without_gains()
+    points, deviations = points.in_deviations()
     model = site_model.best_model(points, seed)
+    told = model.in_words(points, numbers.names, seed, of_gains)
     least = smallest if smallest > 1 else 0
-    effects = model.effects(seen.moments.mean, spread * deviations, least)
-    adjusted = replace(scaled, effects=effects)
+    effects = model.effects(seen.moments.mean, spread, deviations, least, of_gains)
+    adjusted, about = replace(scaled, effects=effects), replace(about, effects=effects)
     if prepare.scale in ("standard", "robust"):
-        offsets = dict(
-            zip(names, site_model.found_offsets(points, model) * deviations, strict=True)
-        )
-        without = {name: _without(squares.by_site[name], offsets[name]) for name in names}
-        plan = _scales(
-            prepare.scale, ColumnMoments.of(np.zeros(len(spread)), Answers(without)).precise()
-        )
-        again, _ = yield from with_preprocessing(plan, replace(about, effects=effects))
-        scales = [
-            {"shift": mean + of * shift, "scale": of * scale}
-            for (mean, of), (shift, scale) in zip(pairs, again, strict=True)
-        ]
-        adjusted = _changed(adjusted, scales)
-    told = model.in_words(points, numbers.names, seed)
+        less = site_model.found_offsets(points, model) * deviations
+        without = {
+            name: _without(squares.by_site[name], *each)
+            for name, *each in zip(names, less, 1 / gains, strict=True)
+        }
+        adjusted = yield from _scaled_anew(adjusted, about, without, prepare.scale)
     return adjusted, told, [*model.doubts(names), *_too_few(described, len(model.centers), least)]
+
+
+def _scaled_anew(
+    adjusted: Preprocessor, about: Preprocessor, squares: Mapping[str, Summary], how: str
+) -> Plan[Preprocessor]:
+    """Plan scales of columns, from the squares of rows that ``about`` prepares without offsets."""
+    moments = ColumnMoments.of(np.zeros(len(about.columns)), Answers(squares)).precise()
+    again, _ = yield from with_preprocessing(_scales(how, moments), about)
+    scales = [
+        {"shift": own.shift + own.scale * shift, "scale": own.scale * scale}
+        for own, (shift, scale) in zip(about.numeric, again, strict=True)
+    ]
+    return _changed(adjusted, scales)
 
 
 def _too_few(described: Answers, k: int, least: int) -> list[str]:
@@ -185,10 +195,10 @@ def _too_few(described: Answers, k: int, least: int) -> list[str]:
     ]
 
 
-def _without(squares: Summary, offset: Floats) -> Summary:
-    """Return the sums and sums of squares of a site's rows without its offset (d,)."""
-    n, (sums, of_squares) = squares.weights, squares.sums.T
-    moved = [sums - n * offset, of_squares - 2 * offset * sums + n * offset**2]
+def _without(squares: Summary, less: Floats, factor: Floats) -> Summary:
+    """Return the sums and sums of squares of a site's rows times a factor (d,), less a number."""
+    n, (sums, of_squares) = squares.weights, (squares.sums * np.stack([factor, factor**2], 1)).T
+    moved = [sums - n * less, of_squares - 2 * less * sums + n * less**2]
     return replace(squares, sums=np.stack(moved, axis=1))
 
 

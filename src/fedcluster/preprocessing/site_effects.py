@@ -10,6 +10,10 @@ starts, because a step of EM never leaves a place where one subtype is taken for
                                      these variances are along the columns
 
 A site with a single subtype has no offset of its own: any subtype fits it. There, only τ² decides.
+
+A site may also multiply what it measures by a gain, in each column. This is told by the deviation
+of its rows within clusters that it finds by itself, beside that of other sites: it needs neither
+centres nor offsets.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Floats, lexicographic
 from fedcluster.core.ranges import LARGEST
+from fedcluster.kernels import kmeans
 
 Table = tuple[tuple[float, ...], ...]
 
@@ -141,6 +146,83 @@ def starts_of(mean: Floats, centers: Floats) -> Floats:
     return starts
 
 
+def own_deviations(
+    X: Floats,
+    weights: Floats,
+    within: Floats | float = 0.0,
+    least: int = 0,
+    persons: NDArray[np.int64] | None = None,
+) -> tuple[Floats, float]:
+    """Return deviations (d,) of a site's rows within clusters of its own, and how many rows tell.
+
+    Parameters
+    ----------
+    X, weights : ndarray of shape (n, d) and (n,)
+        The rows, or means of rows, and how many rows each stands for.
+    within : ndarray of shape (d,), optional
+        The scatter of rows about their means.
+    least, persons
+        As in `SiteEffects`; rows of smaller clusters do not count, until there is none.
+
+    Examples
+    --------
+    >>> rows = np.concatenate([np.arange(9.0), 50 + np.arange(9.0)])
+    >>> own_deviations(np.column_stack([rows, np.ones(18)]), np.ones(18))
+    (array([2.73861279, 0.        ]), 18.0)
+    """
+    order = lexicographic([*X.T])[:: -(-len(X) // Registration().rows)]
+    n = float(weights.sum())
+    X, weights = X[order], weights[order] * (n / weights[order].sum())
+    persons = None if persons is None else persons[order]
+    found, z = _own_clusters(X, weights, within)
+    each = weights if persons is None else _first_of_each(persons, z)
+    kept = np.bincount(z, each)[z] >= least
+    if kept.all():
+        return found, n
+    if not kept.any():
+        return np.zeros(X.shape[1]), 0.0
+    share = float(weights[kept].sum()) / n
+    persons = None if persons is None else persons[kept]
+    return own_deviations(X[kept], weights[kept], within * share, least, persons)
+
+
+def _own_clusters(
+    X: Floats, w: Floats, within: Floats | float, *, most: int = 6
+) -> tuple[Floats, NDArray[np.intp]]:
+    """Return deviations within as many clusters as the smallest BIC says, and those of rows."""
+    n, Y = float(w.sum()), X - w @ X / w.sum()
+    scale = np.sqrt((w @ Y**2 + within) / n)
+    scale = np.where(scale > 0, scale, 1.0)
+    Y, rng, best = Y / scale, np.random.default_rng(0), np.inf
+    found, z = scale, np.zeros(len(X), dtype=np.intp)
+    for q in range(1, most + 1):
+        if q > 1 and (n < 8 * q or len(Y) < 2 * q):
+            break
+        unit = np.ones(Y.shape[1])
+        for _ in range(5 if q > 1 else 1):  # in deviations within the clusters before
+            fit = kmeans(Y / unit, q, w, rng=rng, n_init=4)
+            apart = w @ (Y - fit.centers[fit.labels] * unit) ** 2 + within / scale**2
+            unit = np.sqrt(apart / max(n - q, 1.0) + 1e-12)
+        share = np.maximum(np.bincount(fit.labels, w, q) / n, 1e-12)
+        bic = 2 * n * np.log(unit).sum() - 2 * n * share @ np.log(share)
+        bic += q * (Y.shape[1] + 1) * np.log(n)
+        if bic < best:
+            best, z = bic, fit.labels.astype(np.intp)
+            found = np.where(unit > 1e-5, unit * scale, 0.0)
+    return found, z
+
+
+def gains_of(own: Floats, typical: Floats, variance: Floats, n: Floats | float) -> Floats:
+    """Return gains of sites with n rows: their own deviations relative to typical ones, shrunk.
+
+    The logarithm of a deviation of n rows has the variance 1 / 2n; those of gains have another.
+    """
+    known = own > 1e-6 * typical
+    apart = np.log(np.where(known, own, 1.0) / np.where(known, typical, 1.0))
+    gains: Floats = np.exp(np.clip(apart, -3.0, 3.0) * variance / (variance + 0.5 / n))
+    return gains
+
+
 @dataclass(frozen=True, slots=True)
 class SiteEffects:
     """What all sites share of a model with offsets; each finds its own offset from it.
@@ -156,6 +238,9 @@ class SiteEffects:
     least : int, default=0
         The number of rows, or persons, of a subtype at a site from which on they count for its
         offset, where limits hide what fewer rows have; if no subtype has as many, it is 0.
+    gains : tuple of three tuples of float, default=()
+        If sites have gains: typical deviations within their own clusters (d,), the variance of the
+        logarithms of gains (d,), and the place that gains leave where it is (d,).
 
     Examples
     --------
@@ -168,6 +253,7 @@ class SiteEffects:
     noise: Table
     spread: tuple[float, ...]
     least: int = 0
+    gains: Table = ()
     clear = 12.0
     """Squared distance of the nearest two centres, in variances of offsets, from which on an offset
     is not taken for a subtype."""
@@ -185,6 +271,22 @@ class SiteEffects:
         with np.errstate(divide="ignore", invalid="ignore"):
             far = ((C[one] - C[other]) ** 2 / spread).sum(1)
         return float(np.nan_to_num(far, nan=np.inf).min(initial=np.inf))
+
+    def adjustment(
+        self,
+        X: Floats,
+        weights: Floats,
+        within: Floats | float = 0.0,
+        persons: NDArray[np.int64] | None = None,
+    ) -> tuple[Floats, Floats]:
+        """Return what the rows (n, d) of a site are multiplied by, and what is then subtracted."""
+        if not self.gains:
+            return np.ones(X.shape[1]), self.offset(X, weights, persons)
+        own, n = own_deviations(X, weights, within, self.least, persons)
+        typical, variance, still = map(np.array, self.gains)
+        factor = 1.0 / gains_of(own, typical, variance, max(n, 1.0))
+        still = still * (1.0 - factor)
+        return factor, self.offset(X * factor + still, weights, persons) - still
 
     def offset(
         self, X: Floats, weights: Floats, persons: NDArray[np.int64] | None = None
@@ -220,6 +322,11 @@ class SiteEffects:
         C, noise, spread = map(np.array, (self.centers, self.noise, self.spread))
         if C.ndim != 2 or C.shape[1] != width or noise.shape != (width, width):
             raise ValueError("offsets of sites must be of as many columns as there are numbers")
+        of_gains = np.array(self.gains) if self.gains else np.zeros((3, width))
+        if of_gains.shape != (3, width) or not (np.abs(of_gains) <= LARGEST).all():
+            raise ValueError("gains of sites need a deviation, a variance and a place by column")
+        if (of_gains[:2] < 0).any():
+            raise ValueError("deviations and variances of gains are at least 0")
         if type(self.least) is not int or self.least < 0:
             raise ValueError("offsets of sites need a number of rows that count")
         if not 0 < len(C) <= self.most or spread.shape != (width,) or not (spread >= 0).all():
@@ -240,10 +347,12 @@ class SiteEffects:
         ValueError, LookupError, TypeError
             If the content has another form.
         """
-        centers, noise = (
-            tuple(tuple(map(float, line)) for line in content[key]) for key in ("centers", "noise")
+        centers, noise, gains = (
+            tuple(tuple(map(float, line)) for line in content.get(key, ()))
+            for key in ("centers", "noise", "gains")
         )
-        return cls(centers, noise, tuple(map(float, content["spread"])), content.get("least", 0))
+        spread = tuple(map(float, content["spread"]))
+        return cls(centers, noise, spread, content.get("least", 0), gains)
 
 
 def _first_of_each(persons: NDArray[np.int64], z: NDArray[np.intp]) -> Floats:

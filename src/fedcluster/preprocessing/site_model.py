@@ -29,6 +29,8 @@ from fedcluster.preprocessing.site_effects import (
     Registration,
     SiteEffects,
     common_axes,
+    gains_of,
+    own_deviations,
     registered,
     starts_of,
     whitening,
@@ -67,13 +69,13 @@ SITE_EFFORT = Effort()
 class Points:
     """Weighted means of the rows of sites in order: site i has those from ``cuts[i]`` on.
 
-    ``within`` is the scatter (d,) of rows about their means, over all sites.
+    ``inside`` is the scatter of rows about their means, (S, d).
     """
 
     X: Floats
     weights: Floats
     cuts: NDArray[np.intp]
-    within: Floats
+    inside: Floats
 
     @classmethod
     def of(cls, described: Sequence[Summary], squares: Sequence[Summary]) -> Points:
@@ -81,12 +83,36 @@ class Points:
         lines = [(each.sums[kept], each.weights[kept]) for each in described
                  if (kept := each.weights > 0).any()]  # fmt: skip
         sums, weights = (np.concatenate(each) for each in zip(*lines, strict=True))
-        X = sums / weights[:, None]
         cuts = np.cumsum([0, *(len(w) for _, w in lines)])
-        total = np.sum([each.sums[:, 1] for each in squares], axis=0)
-        rows = np.sum([each.weights for each in squares], axis=0)
-        inside = np.maximum(total - weights @ X**2 * rows / weights.sum(), 0.0)
-        return cls(X, weights, cuts, inside)
+        made = cls(sums / weights[:, None], weights, cuts, np.zeros((0, sums.shape[1])))
+        total = np.array([each.sums[:, 1] for each in squares])
+        told = np.array([each.weights for each in squares]) / made.sizes[:, None]
+        told = total - made.by_site(weights[:, None] * made.X**2) * told
+        return replace(made, inside=np.maximum(told, 0.0))
+
+    @property
+    def within(self) -> Floats:
+        """The scatter of the rows of all sites about their means, (d,)."""
+        within: Floats = self.inside.sum(axis=0)
+        return within
+
+    def without_gains(self) -> tuple[Points, Floats, Floats]:
+        """Return points divided by gains, typical deviations and variances (2, d), gains (S, d)."""
+        sites = zip(self.of_sites(), self.inside, strict=True)
+        own = np.array([own_deviations(*each, inside)[0] for each, inside in sites])
+        told, logs = own > 0, np.log(np.where(own > 0, own, 1.0))
+        n = self.sizes[:, None] * told
+        rows = np.maximum(n.sum(axis=0), 1.0)
+        middle = (n * logs).sum(axis=0) / rows
+        spread = (n * (logs - middle) ** 2).sum(axis=0) - (told.sum(axis=0) - 1) / 2
+        typical, variance = np.exp(middle) * told.any(axis=0), np.maximum(spread, 0.0) / rows
+        gains = gains_of(own, typical, variance, self.sizes[:, None])
+        X = self.X / gains[self.sites]
+        return (
+            replace(self, X=X, inside=self.inside / gains**2),
+            np.stack([typical, variance]),
+            gains,
+        )
 
     @cached_property
     def sites(self) -> NDArray[np.intp]:
@@ -120,7 +146,7 @@ class Points:
         apart = self.weights @ (self.X - self.means[self.sites]) ** 2 + self.within
         deviations = np.sqrt(apart / self.weights.sum())
         deviations = np.where(deviations > 0, deviations, 1.0)
-        return replace(self, X=self.X / deviations, within=self.within / deviations**2), deviations
+        return replace(self, X=self.X / deviations, inside=self.inside / deviations**2), deviations
 
     def noise_at_sites(self, k: int, rng: Generator) -> Floats:
         """Return the variance of columns inside clusters at each site alone, (d,)."""
@@ -162,18 +188,29 @@ class SiteModel:
         spread: Floats = np.maximum(between / max(n.sum() - (n**2).sum() / n.sum(), 1.0), 0.0)
         return spread
 
-    def effects(self, shift: Floats, scale: Floats, least: int = 0) -> SiteEffects:
-        """Return what all sites need of a model of columns (x - shift) / scale, in their units."""
+    def effects(
+        self, shift: Floats, unit: Floats, deviations: Floats, least: int, gains: Floats
+    ) -> SiteEffects:
+        """Return what all sites need of a model of columns (x - shift) / unit / deviations.
+
+        ``gains`` are told by columns (x - shift) / unit.
+        """
+        scale = unit * deviations
         made = {
             "centers": self.centers * scale + shift,
             "noise": self.noise * np.outer(scale, scale),
             "spread": self.spread * scale**2,
             "least": least,
+            "gains": [gains[0] * unit, gains[1], shift] if gains.size else (),
         }
         return SiteEffects.from_plain(made)
 
-    def in_words(self, points: Points, names: Sequence[str], seed: int) -> list[str]:
-        """Return whether offsets are needed, and of which columns."""
+    def in_words(self, points: Points, names: Sequence[str], seed: int, gains: Floats) -> list[str]:
+        """Return whether offsets are needed, and of which columns; and how much gains differ."""
+        apart = [
+            f"{np.exp(v**0.5):.2f} in {name}" for _, v, name in zip(*gains, names, strict=False)
+        ]
+        factors = [f"Gains of sites differ by factors of {listed(apart)}."] if apart else []
         n = points.weights.sum()
         without = best_model(points, seed, offsets=False).bic(n, offsets=False)
         gain = without - self.bic(n)
@@ -185,11 +222,13 @@ class SiteModel:
         k = len(self.centers)
         subtypes = f"{k} subtypes" if k > 1 else "one subtype"
         if gain <= 0 or not most:
-            return [f"{said}, with {subtypes}; by the likelihood, they are not needed."]
+            said = f"{said}, with {subtypes}; by the likelihood, they are not needed."
+            return [said, *factors]
         large = ", ".join(f"{names[j]} ({sizes[j]:.1f})" for j in most)
         return [
             f"{said}, with {subtypes}. Sites differ by more than their rows, by the likelihood: in "
-            f"{large} standard deviations within a subtype."
+            f"{large} standard deviations within a subtype.",
+            *factors,
         ]
 
     def doubts(self, names: Sequence[str], fewest: float = 5, share: float = 0.03) -> list[str]:

@@ -56,10 +56,11 @@ class PreprocessingSpec:
     then : Preparation or str, optional
         A preparation of the user's own, or its dotted name, which is applied after everything
         except ``unit``; see `fedcluster.extend.Preparation`.
-    adjust : {"none", "site"}
+    adjust : {"none", "site", "site-scale"}
         "site" subtracts from the numbers of each site its own offset, which a model with offsets,
         subtypes and shares of each site finds, such as that of a scanner or a laboratory; see
-        `docs/preprocessing.md`. A text means the same at each site.
+        `docs/preprocessing.md`. "site-scale" first divides by a gain of each site. A text means
+        the same at each site.
     unit : bool, default=False
         Whether each row is finally divided by its length, so that only its direction counts, as
         with ``metric="cosine"``; a row of zeros has no direction, is dropped and gets no label.
@@ -114,7 +115,7 @@ class PreprocessingSpec:
         """Raise an error for options that are incompatible with others that mix columns."""
         whole = {"pca": self.pca, "rows of length 1": self.unit, "then": self.then}
         whole |= {"missing='ignore'": self.missing == "ignore"}
-        if self.adjust == "site" and (what := [name for name, asked in whole.items() if asked]):
+        if self.adjust != "none" and (what := [name for name, asked in whole.items() if asked]):
             raise refused("adjust-site", what=what[0])
         if self.then is not None and (self.pca is not None or self.missing == "ignore"):
             raise ValueError("a preparation of your own takes whole rows: leave pca out")

@@ -383,7 +383,11 @@ class Preprocessor:
             # new rows come without weights, and are to get the offset that they had in the fit
             rows_each = np.ones(len(X)) if data.grouped is None else data.grouped.counts
             kept = np.ones(len(X), dtype=bool) if dropped is None else ~dropped
-            self._subtract_offset(self.effects, X, rows_each, kept, data.groups)
+            grouped = self._grouped(data, columns)
+            within = (
+                np.zeros(X.shape[1]) if grouped is None else np.array([*grouped.scatter.values()])
+            )
+            self._adjust(self.effects, X, rows_each, within, kept, data.groups)
         if self.unit:
             zero = to_unit_length(X, self.block_values)
             dropped = zero if dropped is None else dropped | zero
@@ -396,15 +400,16 @@ class Preprocessor:
         """The fewest rows of a subtype that decide the offset of a site; inf if there is none."""
         return math.inf if self.effects is None else self.effects.least
 
-    def _subtract_offset(
+    def _adjust(
         self,
         effects: SiteEffects,
         X: Rows,
         weights: Floats,
+        within: Floats,
         kept: NDArray[np.bool_],
         persons: NDArray[np.int64] | None,
     ) -> None:
-        """Subtract the offset of a site from its prepared rows (n, p), in place."""
+        """Subtract the offset of a site from its prepared rows (n, p), and divide by its gain."""
         if not kept.any():
             return
         stops = np.cumsum([len(column.names) for column in self.columns])
@@ -413,8 +418,14 @@ class Preprocessor:
             np.array([getattr(c, end) for c in self.numeric]) for end in ("scale", "shift")
         )
         rows = X[np.ix_(kept, places)].astype(np.float64) * scale + shift
-        offset = effects.offset(rows, weights[kept], None if persons is None else persons[kept])
-        X[:, places] -= (offset / scale).astype(X.dtype)
+        factor, less = effects.adjustment(
+            *(rows, weights[kept], within[places] * scale**2),
+            None if persons is None else persons[kept],
+        )
+        if effects.gains:
+            X[:, places] *= factor.astype(X.dtype)
+            less = less + shift * (1.0 - factor)
+        X[:, places] -= (less / scale).astype(X.dtype)
 
     @property
     def fills(self) -> bool:

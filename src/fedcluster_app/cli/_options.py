@@ -441,7 +441,7 @@ class Scaling:
     adjust: str | None = parameter(
         None,
         "site: subtract from numbers the offset of each site, if sites differ where their patients "
-        "do not.",
+        "do not; site-scale: divide them by its gain before.",
         choices=ADJUSTS,
     )
     then: str | None = key(None, "A preparation of your own, MODULE.NAME, after all others.")

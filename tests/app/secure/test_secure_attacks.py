@@ -152,7 +152,7 @@ def test_answers_that_do_not_add_up_are_not_masked_but_refused():
     with refused(r"FKM needs more than sums over all sites"):
         Liar().begin().masked("north", tasks=[Task(FKM(2), State())])
     how = Preprocessor((NumericColumn("x0"),), effects=SiteEffects(((0.0,),), ((1.0,),), (1.0,)))
-    with refused(r"adjust='site' does not go with secure sums"):
+    with refused(r"adjusting by site does not go with secure sums"):
         Liar().begin().masked("north", tasks=[Task(Lloyd(), STATE, preprocessor=how)])
 
 

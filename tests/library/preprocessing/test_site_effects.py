@@ -79,6 +79,20 @@ def test_clusters_are_those_of_rows_without_effects(k):
     assert raw < 0.5
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("scale", "own"), [("standard", {}), ("none", {"protection": "groups"})])
+def test_gains_of_sites_are_divided_out(scale, own):
+    rows, _, sites, subtypes = drawn(SKEWED, 3.0, 3, n=400)
+    gains = np.exp(0.5 * np.random.default_rng(3).normal(size=(5, 4)))
+    how = {"k": 3, "how": replace(SITE, scale=scale, adjust="site-scale")}
+    scaled = kmeans(**how).set_params(**own)
+    found = ari(scaled, 50 + gains[sites] * rows, sites, subtypes)
+    assert found > ari(kmeans(**how).set_params(**own), rows, sites, subtypes) - 0.05
+    offsets = kmeans(replace(SITE, scale=scale)).set_params(**own)
+    assert ari(offsets, 50 + gains[sites] * rows, sites, subtypes) < found - 0.1
+    assert "Gains of sites differ by factors of 1." in said(scaled).notes[-1]
+
+
 @pytest.mark.parametrize("scale", ["standard", "robust", "none"])
 def test_it_costs_nothing_where_there_are_no_effects(scale):
     _, clean, sites, subtypes = drawn(SKEWED, 0.0, 5)
@@ -112,7 +126,7 @@ def test_correlated_columns_are_told_by_the_whole_covariance():
 
 def points_of(rows, sites, weights=None):
     weights = np.ones(len(rows)) if weights is None else weights
-    return Points(rows, weights, np.cumsum([0, *np.bincount(sites)]), np.zeros(rows.shape[1]))
+    return Points(rows, weights, np.cumsum([0, *np.bincount(sites)]), np.zeros((1, rows.shape[1])))
 
 
 def test_centers_and_offsets_are_those_of_least_squares():
@@ -177,14 +191,16 @@ def test_sites_that_cannot_be_told_are_named(shares, doubted, seed):
     assert not doubted or any(name in named[0].partition(" and the other")[0] for name in "abcd")
 
 
-def test_a_saved_model_predicts_a_new_site(tmp_path):
+@pytest.mark.parametrize(("adjust", "gain"), [("site", 1.0), ("site-scale", 1.6)])
+def test_a_saved_model_predicts_a_new_site(adjust, gain, tmp_path):
     rows, _, sites, _ = drawn(SKEWED, 4.0, 7)
-    found = kmeans().fit(rows, sites=sites)
+    rows *= np.array([[1.0], [1.0], [1.0], [gain], [1 / gain]])[sites]
+    found = kmeans(replace(SITE, adjust=adjust)).fit(rows, sites=sites)
     found.save(tmp_path / "model.json")
     model = Model.load(tmp_path / "model.json")
     first = rows[sites == 2]
     np.testing.assert_array_equal(model.predict(first), found.labels_[sites == 2])
-    moved = model.predict(first + np.array([7.0, -3.0, 2.0, 9.0]))
+    moved = model.predict(gain * first + np.array([7.0, -3.0, 2.0, 9.0]))
     assert adjusted_rand_score(moved, found.labels_[sites == 2]) > 0.95
     with pytest.warns(UserWarning, match="has 12 rows to find the offset of the site from"):
         model.predict(first[:12])
@@ -192,7 +208,7 @@ def test_a_saved_model_predicts_a_new_site(tmp_path):
         model.predict(first[:1])
     engine = LocalEngine([Client("a", Data(first)), Client("b", InChunks(Data(first), 40))])
     for job in (Profile(model), Evaluate(model)):  # each chunk would have an offset of its own
-        with pytest.raises(InputError, match="adjust='site' does not go with the rows of 'b'"):
+        with pytest.raises(InputError, match="adjusting by site does not go with the rows of 'b'"):
             execute(job, engine)
 
 
@@ -227,19 +243,19 @@ REFUSED = {
 @pytest.mark.parametrize(("words", "site", "what"), REFUSED.values(), ids=REFUSED)
 def test_what_does_not_go_with_it_is_refused(words, site, what):
     sites = [SiteInfo(name, **site) for name in "abc"]
-    with pytest.raises(RefusedError, match=f"adjust='site' does not go with {what}"):
+    with pytest.raises(RefusedError, match=f"adjusting by site does not go with {what}"):
         combinations.check(fit_of(3, prepare=SITE, **words), sites)
     if site:
         effects = SiteEffects(((0.0,),), ((1.0,),), (1.0,))
         how = Preprocessor((NumericColumn("x"),), effects=effects)
         model = Model(np.zeros((1, 1)), np.ones(1), ("x",), preprocessor=how)
-        with pytest.raises(RefusedError, match=f"adjust='site' does not go with {what}"):
+        with pytest.raises(RefusedError, match=f"adjusting by site does not go with {what}"):
             procedure_of(Profile(model)).check(sites)
 
 
 @pytest.mark.parametrize("more", [{"pca": 2}, {"unit": True}, {"missing": "ignore"}])
 def test_rows_without_columns_of_their_own_are_refused(more):
-    with pytest.raises(RefusedError, match="adjust='site' does not go with"):
+    with pytest.raises(RefusedError, match="adjusting by site does not go with"):
         replace(SITE, **more)
 
 
@@ -249,15 +265,17 @@ HOSTILE = {
     "variance": SiteEffects(((0.0,),), ((1.0,),), (-1.0,)),
     "infinite": SiteEffects(((np.inf,),), ((1.0,),), (1.0,)),
     "centres": SiteEffects(((0.0,),) * 1001, ((1.0,),), (1.0,)),
+    "gains": SiteEffects(((0.0,),), ((1.0,),), (1.0,), gains=((1.0,), (1.0,))),
+    "gain": SiteEffects(((0.0,),), ((1.0,),), (1.0,), gains=((1.0,), (-1.0,), (0.0,))),
 }
 
 
 @pytest.mark.parametrize("effects", HOSTILE.values(), ids=HOSTILE)
 def test_a_site_refuses_effects_that_are_none(effects):
     how = Preprocessor((NumericColumn("x0"),), effects=effects)
-    with pytest.raises(ValueError, match=r"offsets|must be"):
+    with pytest.raises(ValueError, match=r"offsets|must be|gains of sites|of gains"):
         how.check(["x0"])
-    good = SiteEffects(((0.0,),), ((1.0,),), (1.0,))
+    good = SiteEffects(((0.0,),), ((1.0,),), (1.0,), gains=((1.0,), (1.0,), (0.0,)))
     replace(how, effects=good).check(["x0"])
     assert Preprocessor.from_plain(replace(how, effects=good).plain()).effects == good
 

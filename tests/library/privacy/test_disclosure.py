@@ -230,7 +230,9 @@ def test_offsets_of_a_site_are_of_as_many_rows_as_its_limits_ask_for() -> None:
         (Disclosure(LIMITS), LEAST),
     ):
         Policy(disclosure=rules).check({"run": "r", "exchange": 0}, [asked(least)], ("x0",), 1)
-    with pytest.raises(PolicyError, match="adjust='site' does not go with a limit that its model"):
+    with pytest.raises(
+        PolicyError, match="adjusting by site does not go with a limit that its model"
+    ):
         Policy(disclosure=Disclosure(LIMITS)).check(
             {"run": "r", "exchange": 0}, [asked(LEAST - 1)], ("x0",), 1
         )
@@ -244,12 +246,16 @@ def test_fewer_rows_or_persons_than_the_limit_do_not_move_an_offset(persons) -> 
     few = 3 if persons is not None else 6
     for least, is_moved in ((0, True), (few, False)):
         effects = SiteEffects(((0.0,), (1e6,)), ((1.0,),), (9.0,), least)
-        whole, part = (
-            effects.offset(rows, np.ones(45), persons),
-            effects.offset(rows[:-1], np.ones(44), None if persons is None else persons[:-1]),
+        gains = replace(effects, gains=((1.2,), (0.1,), (0.0,)))
+        (one, whole), (other, part), *scaled = (
+            each.adjustment(rows[:n], np.ones(n), 0.0, None if persons is None else persons[:n])
+            for each in (effects, gains)
+            for n in (45, 44)
         )
+        assert one == other == 1
         assert abs(whole[0] - part[0]) > 1e-3 or not is_moved
         assert whole[0] == part[0] or is_moved
+        assert scaled[0] == scaled[1] or is_moved
 
 
 def test_no_coordinator_lifts_limits_by_next_to_no_noise() -> None:

@@ -368,6 +368,7 @@ def preparations(rng: np.random.Generator) -> list[Preprocessor]:
     town = Category("town", TOWNS[: rng.integers(1, 5)], other=True, fill=TOWNS[0])
     places, spread = np.column_stack([[low, 1e6], [30.0, 30.0]]), rng.uniform(1e-9, 1e3, 2)
     offsets = SiteEffects.from_plain({"centers": places, "noise": np.eye(2), "spread": spread})
+    gains = ((low, 1.0), tuple(spread.tolist()), (low, 30.0))
     angle = rng.uniform(0, 6)
     turn = ((np.cos(angle), np.sin(angle)), (-np.sin(angle), np.cos(angle)))
     return [
@@ -378,6 +379,7 @@ def preparations(rng: np.random.Generator) -> list[Preprocessor]:
         Preprocessor((age, bmi), principal=Principal((0.0, 0.0), turn, (1.0, 1.0))),
         Preprocessor((NumericColumn("age"), NumericColumn("bmi")), missing="drop"),
         Preprocessor((age, bmi, town), effects=offsets),
+        Preprocessor((age, bmi), effects=replace(offsets, gains=gains)),
     ]
 
 
