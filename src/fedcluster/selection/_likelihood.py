@@ -147,7 +147,7 @@ class Mixture:
     kurtosis: Floats | None = None
     unlike: NDArray[np.bool_] | None = None
     around: NDArray[np.bool_] | None = None
-    chance = 0.001  # probability that some column of normal rows has another kurtosis
+    chance = 0.003  # probability that some column of normal rows has another kurtosis
     normal_errors = 2.5  # standard errors by which the fourth moment of normal rows may deviate
     alike = 1.5
     """Ratio of variances, spherical or of a column, up to which components have one covariance."""
@@ -178,30 +178,27 @@ class Mixture:
         if not d or self.noise is not None or not self._shares_covariance:
             return False
         z = (self.fourth - d * (d + 2)) / sqrt(8 * d * (d + 2) / max(n, 1.0))
-        every = np.ones((1, len(self.weights)))
-        return abs(z) < self.normal_errors and bool(self._are_normal(every).all())
+        return abs(z) < self.normal_errors and self._is_normal_by_column
 
-    def _are_normal(self, groups: Floats) -> NDArray[np.bool_]:
-        """Return which groups of components (g, c) have the kurtosis of normal rows by column.
+    @property
+    def _is_normal_by_column(self) -> bool:
+        """Whether the rows have the kurtosis of normal ones within components in each column.
 
         One uniform column, such as an age or a key, hides in the fourth moment of all of them.
         """
-        if self.kurtosis is None or not self.n_numbers:
-            return np.ones(len(groups), dtype=bool)
-        own = groups * self.weights
-        n = np.maximum(own.sum(axis=1, keepdims=True), 1.0)
-        z = np.abs(own @ self.kurtosis / n - 3.0) / np.sqrt(24.0 / n)
-        most = NormalDist().inv_cdf(1 - self.chance / 2 / self.n_numbers)
-        return np.asarray((z < most).all(axis=1))
+        if self.kurtosis is None:
+            return True
+        n = float(self.weights.sum())
+        z = np.abs(self.weights @ self.kurtosis / n - 3.0) / sqrt(24.0 / n)
+        return bool((z < NormalDist().inv_cdf(1 - self.chance / 2 / self.n_numbers)).all())
 
     def apart(self, at: Merging) -> NDArray[np.bool_]:
-        """Return which components are normal populations of unlike covariance, (c, c)."""
-        c = len(self.weights)
+        """Return which large components have unlike covariances and overlap little, (c, c)."""
         if self.unlike is None or self.noise is not None:
-            return np.zeros((c, c), dtype=bool)
-        own = (self.weights >= at.large * self.weights.sum()) & self._are_normal(np.eye(c))
+            return np.zeros((len(self.weights),) * 2, dtype=bool)
+        large = self.weights >= at.large * self.weights.sum()
         few = _overlap(self.overlaps, self.weights) < at.merged_normal
-        return np.asarray(self.unlike & few & own & own[:, None])
+        return np.asarray(self.unlike & few & large & large[:, None])
 
     @property
     def _shares_covariance(self) -> bool:

@@ -111,7 +111,7 @@ def test_normal_rows_of_one_covariance_are_merged_later() -> None:
     assert likeliest([along], 20.0, [1, 2]).n_clusters == 2
     unlike = replace(along, variances=np.array([[1.0, 7.0], [1.6, 9.0]]))
     assert likeliest([unlike], 20.0, [1, 2]).n_clusters == 1
-    for kurtosis, says in ((10.1, 2), (10.3, 1)):  # mean 3.29 errors of sqrt(24 / 20) above 3
+    for kurtosis, says in ((9.4, 2), (9.6, 1)):  # mean 2.97 errors of sqrt(24 / 20) above 3
         flat = replace(apart, kurtosis=np.array([[3.0], [kurtosis]]))
         assert likeliest([flat], 20.0, [1, 2]).n_clusters == says
 
@@ -122,19 +122,15 @@ def test_normal_rows_of_one_covariance_are_merged_later() -> None:
         ({}, 2),
         ({"overlaps": np.array([[7.4, 2.6], [2.6, 7.4]])}, 1),  # by more than a quarter
         ({"weights": np.array([60.0, 10.0])}, 1),  # a tail has few rows
-        ({"kurtosis": np.array([[3.0], [8.2]])}, 1),  # 3.36 errors of sqrt(24 / 10)
-        ({"kurtosis": np.array([[3.0], [7.9]])}, 2),
         ({"unlike": ~np.ones((2, 2), bool)}, 1),
         ({"noise": 0.1}, 1),
     ],
 )
-def test_two_large_normal_populations_of_unlike_covariance_stay_apart(
+def test_two_large_components_of_unlike_covariance_stay_apart(
     changes: dict[str, object], says: int
 ) -> None:
     """As of clusters that cross: they share a tenth of their rows, and no valley parts them."""
-    crossed = mixture(
-        [[9.0, 1.0], [1.0, 9.0]], kurtosis=np.full((2, 1), 3.0), unlike=np.ones((2, 2), bool)
-    )
+    crossed = mixture([[9.0, 1.0], [1.0, 9.0]], unlike=np.ones((2, 2), bool))
     said = likeliest([replace(crossed, **changes)], 20.0, [1, 2])  # type: ignore[arg-type]
     assert said.n_clusters == says
     assert any("with unlike covariances" in line for line in said.warnings) == (says == 2)
