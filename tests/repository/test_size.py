@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_713,
+    "lines of the library": 28_741,
     "lines of the application": 21_721,
     "modules": 234,
-    "functions": 4_621,
+    "functions": 4_625,
     "modules that a fit loads": 73,
     "constants": 249,
     "commands": 44,

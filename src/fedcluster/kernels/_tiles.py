@@ -232,6 +232,28 @@ def score_row(
         code.store(builder.fsub(code.load(half_norms, place), product), scores, place)
 
 
+@intrinsic_of(types.void)
+def squared_distances(code: "Code", block: Array, points: Array, squared: Array) -> None:
+    """Write the squared distances of a block of rows to a tile of points.
+
+    All are of float64: the block an array (d, rows), the points (d, TILE_CENTERS), the distances
+    (TILE_CENTERS, rows).
+    """
+    places = [INT64(v * code.lanes) for v in range(TILE_VECTORS)]
+
+    def rows(column: ir.Value) -> list[ir.Value]:
+        return [code.load(block, code.position(block, column, place)) for place in places]
+
+    def point(c: int, column: ir.Value) -> ir.Value:
+        return code.number(points, code.position(points, column, INT64(c)))
+
+    shape = TILE_CENTERS, TILE_VECTORS
+    sums = _sums(code, shape, block.shape[0], point, rows, of_squares=True)
+    for c, line in enumerate(sums):
+        for place, values in zip(places, line, strict=True):
+            code.store(values, squared, code.position(squared, INT64(c), place))
+
+
 def _products(code: "Code", block: Array, tiles: Array, tile: ir.Value) -> list[list[ir.Value]]:
     """Write code for x.c for each centre of a tile and, in vectors, each row of a block."""
 
@@ -251,8 +273,13 @@ def _sums(
     count: ir.Value,
     number: Callable[[int, ir.Value], ir.Value],
     vectors: Callable[[ir.Value], list[ir.Value]],
+    *,
+    of_squares: bool = False,
 ) -> list[list[ir.Value]]:
-    """Write code for sums of ``number(i, l) * vectors(l)[v]`` over l < count, for i, v < shape."""
+    """Write code for sums of ``number(i, l) * vectors(l)[v]`` over l < count, for i, v < shape.
+
+    Or of the squares of ``vectors(l)[v] - number(i, l)``.
+    """
     builder, zero = code.builder, ir.Constant(code.vector, [0.0] * code.lanes)
     height, width = map(range, shape)
     places = [[cgutils.alloca_once_value(builder, zero) for _ in width] for _ in height]
@@ -262,7 +289,8 @@ def _sums(
         for i, line in enumerate(places):
             factor = code.spread(number(i, loop.index))
             for vector, place in zip(these, line, strict=True):
-                builder.store(code.multiply_add(vector, factor, builder.load(place)), place)
+                pair = (builder.fsub(vector, factor),) * 2 if of_squares else (vector, factor)
+                builder.store(code.multiply_add(*pair, builder.load(place)), place)
     return [[builder.load(place) for place in line] for line in places]
 
 

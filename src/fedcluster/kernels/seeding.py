@@ -6,7 +6,12 @@ from numpy.typing import ArrayLike, NDArray
 from fedcluster.core import Floats
 from fedcluster.kernels._blocks import squared_distance
 from fedcluster.kernels._sweep import assign
-from fedcluster.kernels._tiles import aligned_zeros
+from fedcluster.kernels._tiles import (
+    TILE_CENTERS,
+    aligned_zeros,
+    block_rows,
+    squared_distances,
+)
 from fedcluster.kernels.rows import (
     Rows,
     Weights,
@@ -17,8 +22,6 @@ from fedcluster.kernels.rows import (
     as_weights,
 )
 from fedcluster.kernels.runtime import inlined, inner_in_any_order, native
-
-BLOCK_ROWS = 512  # rows in a block, so that its distances fit into the CPU cache
 
 
 def kmeans_plusplus(
@@ -125,7 +128,7 @@ def draw_spread(
         aligned_zeros(np.int64, (n_trials,)),
     )
     # the squared distances if one more row is chosen
-    trials = aligned_zeros(chances.dtype, (n_trials + 2, n))
+    trials, blocks = aligned_zeros(chances.dtype, (n_trials + 2, n)), _in_blocks(columns)
     closest, masses = trials[n_trials], trials[n_trials + 1]
     potentials = aligned_zeros(chances.dtype, (n_trials,))
     closest[:] = np.inf
@@ -134,7 +137,7 @@ def draw_spread(
         for t in range(n_trials):
             # the first centre has one trial
             candidates[t] = _draw(masses, chances[c, t if c else 0])
-        _try_all(columns, sample_weight, candidates, closest, trials, potentials)
+        _try_all(blocks, sample_weight, candidates, closest, trials, potentials)
         best = _first_least(potentials)
         indices[c] = candidates[best]
         for i in range(n):
@@ -142,9 +145,25 @@ def draw_spread(
     return indices
 
 
+@inlined
+def _in_blocks(columns: Floats) -> Floats:
+    """Return columns (d, n) as blocks of rows (n / rows, d, rows), filled up by 0.
+
+    A block is read from one place, columns of many rows from as many as there are columns.
+    """
+    (d, n), size = columns.shape, block_rows(columns)
+    blocks = aligned_zeros(columns.dtype, ((n + size - 1) // size, d, size))
+    for start in range(0, n, size):
+        block = blocks[start // size]
+        for f in range(d):
+            for i in range(start, min(start + size, n)):
+                block[f, i - start] = columns[f, i]
+    return blocks
+
+
 @inner_in_any_order
 def _try_all(
-    columns: Floats,
+    blocks: Floats,
     sample_weight: Weights,
     candidates: NDArray[np.int64],
     closest: Floats,
@@ -152,22 +171,24 @@ def _try_all(
     potentials: Floats,
 ) -> None:
     """Write D^2 of each row after adding each candidate, and the sums of w D^2."""
-    n = len(closest)
+    n, (_, d, size) = len(closest), blocks.shape
+    points = aligned_zeros(blocks.dtype, (d, TILE_CENTERS))
+    squared = aligned_zeros(blocks.dtype, (TILE_CENTERS, size))
     potentials[:] = 0
-    for start in range(0, n, BLOCK_ROWS):
-        block = slice(start, min(start + BLOCK_ROWS, n))
-        before, weights = closest[block], sample_weight[block]
-        for t in range(len(candidates)):
-            squared, total = trials[t, block], 0.0
-            squared[:] = 0
-            for f in range(len(columns)):
-                column, value = columns[f, block], columns[f, candidates[t]]
-                for r in range(len(squared)):
-                    squared[r] += (column[r] - value) ** 2
-            for r in range(len(squared)):
-                squared[r] = min(squared[r], before[r])
-                total += weights[r] * squared[r]
-            potentials[t] += total
+    for tile in range(0, len(candidates), TILE_CENTERS):
+        some = candidates[tile : tile + TILE_CENTERS]
+        for t in range(len(some)):
+            for f in range(d):
+                points[f, t] = blocks[some[t] // size, f, some[t] % size]
+        for start in range(0, n, size):
+            squared_distances(blocks[start // size], points, squared)
+            for t in range(len(some)):
+                total = 0.0
+                for i in range(start, min(start + size, n)):
+                    least = min(squared[t, i - start], closest[i])
+                    trials[tile + t, i] = least
+                    total += sample_weight[i] * least
+                potentials[tile + t] += total
 
 
 @inlined
