@@ -373,12 +373,17 @@ def clusters_of(
     at: Merging = MERGING,
 ) -> tuple[list[list[int]], float]:
     """Return the groups of a mixture's components, and the largest overlap within one."""
-    if not mixture.is_normal:
-        groups, most = merged(mixture, least, linked, at=at)
-        return _without_astray(_pairs_apart(groups, mixture.apart(at)), mixture), most
-    groups, most = merged(mixture, at.merged_normal, at=at)
-    is_apart = _overlap(mixture.overlaps, mixture.weights) < at.merged_normal
-    return _pairs_apart(groups, is_apart), most
+    single = _overlap(mixture.overlaps, mixture.weights)
+    groups, most = merged(mixture, least, linked, at=at)
+    is_apart = mixture.apart(at)
+    if mixture.is_normal:
+        groups, most = merged(mixture, at.merged_normal, at=at)
+        is_apart = single < at.merged_normal
+    kept = _pairs_apart(groups, is_apart)
+    if kept != groups:
+        within = (float(single[a, b]) for group in kept for a, b in combinations(group, 2))
+        most = max(within, default=0.0)
+    return _without_astray(kept, mixture), most
 
 
 def _parts(mixture: Mixture, at: Merging) -> list[str]:

@@ -134,6 +134,7 @@ def test_two_large_components_of_unlike_covariance_stay_apart(
     said = likeliest([replace(crossed, **changes)], 20.0, [1, 2])  # type: ignore[arg-type]
     assert said.n_clusters == says
     assert any("with unlike covariances" in line for line in said.warnings) == (says == 2)
+    assert (", each a cluster: 2" in said.reason) == (says == 2)
 
 
 def test_rows_astray_are_no_cluster_but_a_wide_one_of_few_beside_others_is() -> None:
