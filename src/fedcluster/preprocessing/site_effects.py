@@ -25,9 +25,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster import kernels
 from fedcluster.core import Floats, lexicographic
 from fedcluster.core.ranges import LARGEST
-from fedcluster.kernels import kmeans
 
 Table = tuple[tuple[float, ...], ...]
 
@@ -200,7 +200,7 @@ def _own_clusters(
             break
         unit = np.ones(Y.shape[1])
         for _ in range(5 if q > 1 else 1):  # in deviations within the clusters before
-            fit = kmeans(Y / unit, q, w, rng=rng, n_init=4)
+            fit = kernels.kmeans(Y / unit, q, w, rng=rng, n_init=4)
             apart = w @ (Y - fit.centers[fit.labels] * unit) ** 2 + within / scale**2
             unit = np.sqrt(apart / max(n - q, 1.0) + 1e-12)
         share = np.maximum(np.bincount(fit.labels, w, q) / n, 1e-12)
