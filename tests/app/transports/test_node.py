@@ -11,6 +11,7 @@ from contextlib import closing
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -168,7 +169,8 @@ def test_a_coordinator_that_is_away_is_waited_for(insecure, site, tmp_path, monk
             raise Enough
 
     waits: list[int] = []
-    monkeypatch.setattr(time, "sleep", sleep)
+    # the module's own: threads of other tests sleep, too
+    monkeypatch.setattr(member, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
     with pytest.raises(Enough), connected(site, tmp_path, heard.append):
         pass
     assert heard == [f"nobody answers at {site.coordinator}; waiting"]
