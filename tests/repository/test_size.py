@@ -28,7 +28,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_746,
+    "lines of the library": 28_747,
     "lines of the application": 21_721,
     "modules": 234,
     "functions": 4_625,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 49,
     "words of the pages": 35_995,
     "pages": 28,
-    "lines of tests": 66_201,
+    "lines of tests": 66_207,
     "lines of tests of refusals and pairs": 2_711,
 }
 

@@ -250,7 +250,8 @@ class Disclosure:
         """
         if self.groups is not None:
             return 0.0
-        return max((_least(each) for each in self.filters if type(each) is not MinRows), default=0)
+        least = max((_least(each) for each in self.filters if type(each) is not MinRows), default=0)
+        return least if least > 1 else 0.0  # one row behind a number hides none
 
     def check(self, task: Task) -> None:
         """Check that the answer to a task may leave at all, without reading any row.

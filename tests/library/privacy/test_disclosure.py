@@ -287,3 +287,9 @@ def test_what_a_site_states_are_the_rules_that_hold() -> None:
 def test_sites_with_the_same_rules_share_one_object() -> None:
     assert Disclosure.of([MinRows(2)]) is Disclosure.of((MinRows(2),))
     assert Disclosure.of([MinRows(2)]) is not Disclosure.of([MinRows(3)])
+
+
+@pytest.mark.parametrize(("p", "least"), [(1, 0), (2, 2), (5, 5)])
+def test_one_row_behind_a_number_is_no_limit(p: int, least: int) -> None:
+    """So that offsets of a site without limits are not refused for a limit of one."""
+    assert Disclosure.of((MinRows(1), MinClusterSize(p))).least == least
