@@ -28,7 +28,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_747,
+    "lines of the library": 28_739,
     "lines of the application": 21_721,
     "modules": 234,
     "functions": 4_625,

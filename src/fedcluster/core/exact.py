@@ -76,7 +76,7 @@ def _in_two(terms: Sequence[Floats]) -> Floats | None:
     """Return the canonical expansion of a few terms if two numbers hold it, which is usual.
 
     Terms are added one by one, and their rounding errors likewise: if the errors add up without
-    another one, both totals hold the sum. Costs a third of `_cut` and `canonical`.
+    another one, both totals hold the sum. It costs about half of `_cut` and `canonical`.
     """
     high, low = terms[0], None
     with np.errstate(over="ignore", invalid="ignore"):  # `high` tells below

@@ -194,13 +194,3 @@ def squared_distance(these: Rows, i: int, those: Rows, j: int) -> float:
         difference = np.float64(these[i, f]) - np.float64(those[j, f])
         total += difference * difference
     return total
-
-
-@inner_in_any_order
-def squared_norm(these: Rows, i: int, shift: Rows) -> float:
-    """Return ||a_i - s||^2 from the differences, in float64, over the columns of ``these``."""
-    total = 0.0
-    for f in range(these.shape[1]):
-        difference = np.float64(these[i, f]) - np.float64(shift[f])
-        total += difference * difference
-    return total

@@ -44,7 +44,6 @@ from fedcluster.kernels._blocks import (
     finish,
     pack_centers,
     squared_distance,
-    squared_norm,
     zero_parts,
 )
 from fedcluster.kernels._sweep import add_all, assign, is_worth_single, measured, sweep
@@ -217,7 +216,7 @@ def _look_at_far(X: Rows, bounds: Bounds, moves: Moves) -> None:
     ||x - c||^2 is twice the score, plus ||x - s||^2. Such rows become doubtful.
     """
     (labels, lower, above), packed, size = bounds, moves.packed, block_rows(X)
-    per_distance, besides = moves.rounding
+    (per_distance, besides), shift = moves.rounding, packed.shift.reshape((1, -1))
     block, nearest = aligned_zeros(X.dtype, (len(packed.shift), size)), np.empty(size, np.int32)
     lowest, second = np.empty(size, X.dtype), np.empty(size, X.dtype)
     for first in range(0, len(labels), size):
@@ -226,7 +225,7 @@ def _look_at_far(X: Rows, bounds: Bounds, moves: Moves) -> None:
         for i in range(first, min(first + size, len(labels))):
             own, r = labels[i], i - first
             score = np.float64(second[r] if moves.far[nearest[r]] == own else lowest[r])
-            squared = squared_norm(X, i, packed.shift)
+            squared = squared_distance(X, i, shift, 0)
             wrong = np.float64(per_distance) * np.sqrt(squared) + np.float64(besides)
             # the factor covers the rounding of the norm; what is NaN gives 0
             left = squared * (1 - SLACK**2) + 2 * score - wrong
