@@ -3,7 +3,7 @@
 | stage | function | where |
 |---|---|---|
 | data extraction | `read_table` | at a node, from its database: means of groups alone |
-| federated compute | those of `KINDS` | at a node, on the means |
+| federated compute | `answer` | at a node, on the means |
 | central compute | `fit`, `select_k`, `evaluate`, `profile` | at one node, on no data |
 
 The database of a node is a file of means, written by ``fedcluster site groups``. vantage6 keeps
@@ -30,7 +30,6 @@ from fedcluster.engines.wire import (
     WireError,
     digest,
     pack,
-    step_of,
     steps_by_name,
     unpack,
 )
@@ -50,38 +49,9 @@ from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Auditor, Responder
 
 STEPS = steps_by_name()
-KINDS = ("site_facts", "row_summaries", "column_sums", "cluster_sums", "cluster_scores", "profiles")
-"""The partial functions."""
-
-PLACES = {
-    "fedcluster.algorithms.summaries": "row_summaries",
-    "fedcluster.algorithms.variance_tree": "row_summaries",
-    "fedcluster.algorithms": "cluster_sums",
-    "fedcluster.metrics.columns": "profiles",
-    "fedcluster.metrics.moments": "column_sums",
-    "fedcluster.metrics": "cluster_scores",
-    "fedcluster.preprocessing": "column_sums",
-}
-"""Kinds of questions by the module of their step; the first match is used."""
 
 ARGUMENTS = ("about", "columns", "described", "exchange", "labels", "raw", "run", "tasks")
 """Parts of a question other than its numbers."""
-
-
-def kind_of(step: str) -> str:
-    """Return the function that answers a step.
-
-    Examples
-    --------
-    >>> kind_of("Lloyd"), kind_of("SiteSize"), kind_of("Inertia")
-    ('cluster_sums', 'site_facts', 'cluster_scores')
-    """
-    if step == "SiteSize":
-        return "site_facts"
-    if step not in STEPS:
-        raise WireError(f"step {step!r} is not known")
-    module = step_of(STEPS[step]).__module__
-    return next(kind for place, kind in PLACES.items() if module.startswith(place))
 
 
 def question_of(arguments: Mapping[str, Any]) -> bytes:
@@ -96,52 +66,11 @@ def question_of(arguments: Mapping[str, Any]) -> bytes:
     return pack({"protocol": PROTOCOL, **header}, read_numbers(arguments.get("states") or {}))
 
 
-def parts_of(message: bytes) -> dict[str, tuple[dict[str, Any], list[int]]]:
-    """Return the arguments of each function that a question is for, with the task numbers."""
+def arguments_of(message: bytes) -> dict[str, Any]:
+    """Return the arguments of `answer` for a question; see `question_of`."""
     header, arrays = unpack(message)
-    tasks = header["tasks"]
-    kinds: dict[str, list[int]] = {}
-    for i, task in enumerate(tasks):
-        kinds.setdefault(kind_of(task["step"]), []).append(i)
-    parts = {}
-    for kind, numbers in (kinds or {"site_facts": []}).items():
-        own: dict[str, Floats] = {}
-        for new, i in enumerate(numbers):
-            of_task = {n.partition(".")[2]: a for n, a in arrays.items() if n.startswith(f"{i}.")}
-            own |= {f"{new}.{name}": array for name, array in of_task.items()}
-        asked = {**header, "tasks": _chosen(tasks, numbers)}
-        arguments = {key: asked[key] for key in ARGUMENTS if key in asked}
-        parts[kind] = {**arguments, "states": write_numbers(own)}, numbers
-    return parts
-
-
-def _chosen(tasks: Sequence[Mapping[str, Any]], numbers: Sequence[int]) -> list[Mapping[str, Any]]:
-    """Return some tasks; a repeated preparation is given by its number, others completely."""
-    first: dict[int, int] = {}
-    chosen = []
-    for new, i in enumerate(numbers):
-        how = tasks[i].get("preprocessing")
-        if how is None:
-            chosen.append(tasks[i])
-            continue
-        source = how if type(how) is int else i
-        known = first.setdefault(source, new)
-        whole = tasks[source]["preprocessing"]
-        chosen.append({**tasks[i], "preprocessing": whole if known == new else known})
-    return chosen
-
-
-def joined(replies: Sequence[tuple[bytes, Sequence[int]]], question: str) -> bytes:
-    """Return the replies of all functions as one reply to the whole question."""
-    headers, answers = [], {}
-    for content, numbers in replies:
-        header, arrays = unpack(content)
-        headers.append(header)
-        for name, array in arrays.items():
-            place, _, part = name.partition(".")
-            answers[f"{numbers[int(place)]}.{part}"] = array
-    bad = [each for each in headers if "refused" in each or "failed" in each]
-    return pack({**(bad or headers)[0], "question": question}, {} if bad else answers)
+    asked = {key: header[key] for key in ARGUMENTS if key in header}
+    return {**asked, "states": write_numbers(arrays)}
 
 
 def write_numbers(arrays: Mapping[str, Floats]) -> dict[str, Any]:
@@ -166,12 +95,12 @@ def read_numbers(plain: Mapping[str, Any]) -> dict[str, Floats]:
         raise WireError("the numbers are not understood") from error
 
 
-Tasks = Callable[[str, Mapping[str, Any], Sequence[int]], Any]
+Tasks = Callable[[Mapping[str, Any], Sequence[int]], Any]
 """Function that starts a task at organisations; it returns a function that waits for results."""
 
 
 class Vantage6Transport:
-    """Transport in which an exchange is a task for each kind of question, all started at once.
+    """Transport in which an exchange is a task for each question, all started at once.
 
     Parameters
     ----------
@@ -198,35 +127,29 @@ class Vantage6Transport:
         asked: dict[bytes, list[str]] = {}
         for name, message in messages.items():
             asked.setdefault(message, []).append(name)
-        ids = {m: [self._organizations[name] for name in asked[m]] for m in asked}
-        begun = [
-            (message, arguments, numbers, self._create(kind, arguments, ids[message]))
-            for message in asked
-            for kind, (arguments, numbers) in parts_of(message).items()
-        ]
-        came: dict[str, list[tuple[bytes, Sequence[int]]]] = {}
-        for message, arguments, numbers, results in begun:
-            for name, content in _replies(results(), digest(question_of(arguments))).items():
-                if name in asked[message]:
-                    came.setdefault(name, []).append((content, numbers))
-        replies = {
-            name: joined(came[name], digest(message))
-            for name, message in messages.items()
-            if len(came.get(name, ())) == len(parts_of(message))
-        }
+        begun = []
+        for message, names in asked.items():
+            arguments = arguments_of(message)
+            results = self._create(arguments, [self._organizations[name] for name in names])
+            begun.append((names, digest(question_of(arguments)), digest(message), results))
+        replies: dict[str, bytes] = {}
+        for names, question, whole, results in begun:
+            came = _replies(results(), question, whole)
+            replies |= {name: came[name] for name in names if name in came}
         return replies, {n: "no result that can be read" for n in messages if n not in replies}
 
 
-def _replies(results: Sequence[Any], question: str) -> dict[str, bytes]:
+def _replies(results: Sequence[Any], question: str, whole: str) -> dict[str, bytes]:
     """Return results by the site that they name, dropping a site that two results name.
 
-    Results for a question with another digest are ignored.
+    Results for a question with another digest are ignored; others answer the ``whole`` one.
     """
     found: dict[str, list[bytes]] = {}
     for result in results:
         try:
-            name, asked = str(result["facts"]["site"]), result["facts"]["question"]
-            content = pack(result["facts"], read_numbers(result["sums"]))
+            facts = result["facts"]
+            name, asked = str(facts["site"]), facts["question"]
+            content = pack({**facts, "question": whole}, read_numbers(result["sums"]))
         except (LookupError, TypeError, WireError):
             continue
         if asked == question:
@@ -262,18 +185,7 @@ except ImportError:
             return _plain
 
 
-__all__ = [
-    "cluster_scores",
-    "cluster_sums",
-    "column_sums",
-    "evaluate",
-    "fit",
-    "profile",
-    "profiles",
-    "row_summaries",
-    "select_k",
-    "site_facts",
-]
+__all__ = ["answer", "evaluate", "fit", "profile", "select_k"]
 if SESSIONS:  # vantage6 4 reads the database itself and has no sessions
     __all__ += ["read_table"]
 
@@ -309,13 +221,12 @@ def site_name(organization: int) -> str:
 
 
 def begin(
-    client: Any, function: str, arguments: Mapping[str, Any], organizations: Sequence[int]
+    client: Any, arguments: Mapping[str, Any], organizations: Sequence[int]
 ) -> Callable[[], Sequence[Any]]:
-    """Start a task; return a function that waits for its results."""
-    asked = {"method": function, "kwargs": arguments}
-    given = {"method": function, "arguments": arguments} if SESSIONS else {"input_": asked}
-    name = f"fedcluster {function}"
-    task = client.task.create(organizations=list(organizations), name=name, **given)
+    """Let organisations answer a question; return a function that waits for the results."""
+    asked = {"method": "answer", "kwargs": arguments}
+    given = {"method": "answer", "arguments": arguments} if SESSIONS else {"input_": asked}
+    task = client.task.create(organizations=list(organizations), name="fedcluster answer", **given)
     return lambda: client.wait_for_results(task_id=task["id"])
 
 
@@ -339,11 +250,8 @@ def table_means(connection_details: Mapping[str, str]) -> Any:
 read_table = data_extraction(table_means)
 
 
-def answered(kind: str, site: str, frame: Any, **arguments: Any) -> dict[str, Any]:
+def answered(site: str, frame: Any, **arguments: Any) -> dict[str, Any]:
     """Return a site's answer from its means: its metadata, and sums over groups."""
-    for task in arguments.get("tasks") or ():
-        if kind_of(task["step"]) != kind:
-            raise InputError(f"{kind} does not answer {task['step']}")
     reply = _responder(site, *means_of(frame)).reply(question_of(arguments))
     header, arrays = unpack(reply)
     return {"facts": header, "sums": write_numbers(arrays)}
@@ -375,22 +283,12 @@ def _responder(name: str, data: Data, about: Mapping[str, Any]) -> Responder:
     )
 
 
-def _partial(kind: str, what: str) -> Any:
-    """Return the function for a kind of question."""
-
-    def function(site: str, frame: Any, tasks: Any = (), states: Any = None, **more: Any) -> Any:
-        return answered(kind, site, frame, tasks=list(tasks), states=states, **more)
-
-    function.__name__, function.__doc__ = kind, what
-    return partial_function(function)
-
-
-site_facts = _partial("site_facts", "Tell columns, limits and the number of rows of a site.")
-row_summaries = _partial("row_summaries", "Describe all rows by sums over groups of them.")
-column_sums = _partial("column_sums", "Tell sums, squares and counts of columns over all rows.")
-cluster_sums = _partial("cluster_sums", "Tell sums and weights of the rows of each cluster.")
-cluster_scores = _partial("cluster_scores", "Tell sums that indices of clusters are made of.")
-profiles = _partial("profiles", "Tell counts and sums of columns in each cluster.")
+@partial_function
+def answer(
+    site: str, frame: Any, tasks: Any = (), states: Any = None, **more: Any
+) -> dict[str, Any]:
+    """Answer a question by sums over groups, and facts about the whole site."""
+    return answered(site, frame, tasks=list(tasks), states=states, **more)
 
 
 class _Engine(RemoteEngine):
