@@ -16,6 +16,7 @@ from fedcluster.core.data import (
     Rows,
     RowStream,
     coarse,
+    first_of_each,
     lexicographic,
     on_grid,
 )

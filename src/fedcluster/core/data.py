@@ -262,6 +262,24 @@ def coarse(values: Floats, largest: Floats | float) -> Floats:
     return rounded
 
 
+def first_of_each(keys: Sequence[NDArray[np.integer]], n: int = 1) -> NDArray[np.bool_]:
+    """Return a mask of the rows among the first n of those with the same keys, (n_rows,).
+
+    Examples
+    --------
+    >>> first_of_each([np.array([7, 5, 7, 7, 5])], 2)
+    array([ True,  True,  True, False,  True])
+    >>> first_of_each([np.array([7, 7, 5, 7]), np.array([0, 0, 0, 1])])
+    array([ True, False,  True,  True])
+    """
+    order = np.lexsort(keys)
+    begins = np.append(True, np.any([np.diff(each[order]) != 0 for each in keys], axis=0))
+    place = np.arange(len(order))
+    first = np.zeros(len(order), dtype=bool)
+    first[order] = place - np.maximum.accumulate(np.where(begins, place, 0)) < n
+    return first
+
+
 def lexicographic(
     columns: Sequence[NDArray[Any]], tables: NDArray[np.integer] | None = None
 ) -> NDArray[np.intp]:

@@ -33,6 +33,7 @@ from fedcluster.core import (
     Summary,
     Task,
     first_alike,
+    first_of_each,
 )
 from fedcluster.core.task import stream
 from fedcluster.core.threads import blas_on_one_thread, thread_count
@@ -533,7 +534,7 @@ class Client:
         if data.groups is None:
             return data
         assert self.disclosure.rows_per_person is not None  # checked when the site file was read
-        return data.take(_first_of_each(data.groups, self.disclosure.rows_per_person))
+        return data.take(first_of_each([data.groups], self.disclosure.rows_per_person))
 
     def _unfit_for_noise(self, rows: Data | RowStream) -> str:
         """Return the key of the refused combination of these rows and noise; "" if none is."""
@@ -574,22 +575,6 @@ def _has(rows: Data | RowStream, part: str) -> bool:
     if isinstance(rows, Data):
         return (rows.sample_weight if part == "weight" else rows.groups) is not None
     return part in getattr(rows, "beside", ())
-
-
-def _first_of_each(groups: NDArray[np.int64], n: int) -> NDArray[np.bool_]:
-    """Return a mask of the rows among the first n of their person, (n_rows,).
-
-    Examples
-    --------
-    >>> _first_of_each(np.array([7, 5, 7, 7, 5]), 2)
-    array([ True,  True,  True, False,  True])
-    """
-    order = np.argsort(groups, kind="stable")
-    begins = np.append(True, np.diff(groups[order]) != 0)
-    place = np.arange(len(groups))
-    first = np.zeros(len(groups), dtype=bool)
-    first[order] = place - np.maximum.accumulate(np.where(begins, place, 0)) < n
-    return first
 
 
 def _prepared(chunk: Data, tasks: Sequence[Task]) -> list[Data]:

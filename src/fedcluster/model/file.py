@@ -510,6 +510,20 @@ there 129 and 42.4, as of mmol/l and mg/dl of glucose; if it is another unit, mu
         """
         return tuple(self._unlike(self.row_form.read(X), options=options))
 
+    def at_site(self, X: Any) -> Self:
+        """Return the model of one site, which holds the offset that is found from all its rows.
+
+        It labels any number of new rows there, also a single one. As its file tells the offset, it
+        is for the site alone.
+
+        Parameters
+        ----------
+        X : table
+            The rows of the site, as in `predict`.
+        """
+        [(_, data)] = self.row_form.read(X)
+        return replace(self, preprocessor=self.by_name.at_site(data)) if self.adjusts else self
+
     def simulate(
         self, n_rows: int | None = None, seed: int = 0
     ) -> tuple[dict[str, dict[str, Any]], dict[str, Labels]]:

@@ -134,7 +134,7 @@ def _adjusted(
     spread = np.sqrt(np.where(_is_constant(seen.moments), 1.0, seen.moments.variance))
     pairs = zip(seen.moments.mean.tolist(), spread.tolist(), strict=True)
     numbers = replace(scaled, columns=scaled.numeric)
-    about = _changed(numbers, [{"shift": mean, "scale": scale} for mean, scale in pairs])
+    about = numbers.changed([{"shift": mean, "scale": scale} for mean, scale in pairs])
     step = SiteSummaries(site_model.SITE_EFFORT.means, smallest, 2 * smallest)
     asked = [Task(step, State(), seed, about), Task(Squares(), State(), preprocessor=about)]
     described, squares = yield asked
@@ -142,11 +142,8 @@ def _adjusted(
     points = site_model.Points.of(
         [described.by_site[name] for name in names], [squares.by_site[name] for name in names]
     )
-    gains, of_gains = np.ones_like(points.means), np.empty((2, 0))
-    if prepare.adjust == "site-scale":
-        points, of_gains, gains = points.without_gains()
-    points, deviations = points.in_deviations()
-    model = site_model.best_model(points, seed)
+    is_code = _has_two_values(seen.moments) if prepare.adjust == "site-scale" else None
+    points, deviations, model, of_gains, gains = site_model.modelled(points, seed, is_code)
     told = model.in_words(points, numbers.names, seed, of_gains)
     least = smallest if smallest > 1 else 0
     effects = model.effects(seen.moments.mean, spread, deviations, least, of_gains)
@@ -171,7 +168,7 @@ def _scaled_anew(
         {"shift": own.shift + own.scale * shift, "scale": own.scale * scale}
         for own, (shift, scale) in zip(about.numeric, again, strict=True)
     ]
-    return _changed(adjusted, scales)
+    return adjusted.changed(scales)
 
 
 def _too_few(described: Answers, k: int, least: int) -> list[str]:
@@ -507,17 +504,7 @@ def _fill(prepare: PreprocessingSpec, chosen: Preprocessor, seen: _Summaries) ->
         fills = medians.tolist()
     changes = [{"fill": value} for value in fills]
     missing = "ignore" if prepare.missing == "ignore" else "error"
-    return _changed(replace(chosen, missing=missing), changes)
-
-
-def _changed(preprocessor: Preprocessor, changes: Sequence[Mapping[str, Any]]) -> Preprocessor:
-    """Return the preprocessor with changed fields in each numeric column, in order."""
-    change = iter(changes)
-    columns = tuple(
-        replace(column, **next(change)) if isinstance(column, NumericColumn) else column
-        for column in preprocessor.columns
-    )
-    return replace(preprocessor, columns=columns)
+    return replace(chosen, missing=missing).changed(changes)
 
 
 def _quantiles(
@@ -558,7 +545,7 @@ def _scale(
     pairs = [scales[column.name] for column in numbers]
     step = NumericColumn.finest
     changes = [{"shift": shift, "scale": scale, "step": step} for shift, scale in pairs]
-    return _changed(filled, changes), moments
+    return filled.changed(changes), moments
 
 
 def _scale_from_bounds(column: NumericColumn) -> tuple[float, float]:
@@ -590,6 +577,16 @@ def _weighted(prepare: PreprocessingSpec, scaled: Preprocessor) -> Preprocessor:
     """Return the preprocessor with scales adjusted to the weights of columns."""
     columns = (column.weighted(prepare.weights.get(column.name, 1.0)) for column in scaled.columns)
     return replace(scaled, columns=tuple(columns))
+
+
+def _has_two_values(found: ColumnMoments) -> NDArray[np.bool_]:
+    """Return whether columns hold codes of two neighbouring whole numbers, such as 0 and 1.
+
+    Whole numbers with mean a + p have at least the variance p (1 - p), which those of a and a + 1
+    alone have.
+    """
+    share = found.mean - np.floor(found.mean)
+    return np.isclose(found.variance, share * (1 - share), rtol=1e-6, atol=0.0)
 
 
 def _is_constant(found: ColumnMoments) -> NDArray[np.bool_]:

@@ -11,9 +11,10 @@ starts, because a step of EM never leaves a place where one subtype is taken for
 
 A site with a single subtype has no offset of its own: any subtype fits it. There, only τ² decides.
 
-A site may also multiply what it measures by a gain, in each column. This is told by the deviation
-of its rows within clusters that it finds by itself, beside that of other sites: it needs neither
-centres nor offsets.
+A site may also multiply what it measures by a gain, in each column. This is first told by the
+deviation of its rows within clusters that it finds by itself, beside that of other sites, which
+needs neither centres nor offsets; then by its rows beside centres and noise (`gains_beside`). A
+column of codes, such as 0 and 1, has none.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster import kernels
-from fedcluster.core import Floats, lexicographic
+from fedcluster.core import Floats, first_of_each, lexicographic
 from fedcluster.core.ranges import LARGEST
 
 Table = tuple[tuple[float, ...], ...]
@@ -40,6 +41,8 @@ class Registration:
     """Steps of EM from each start: enough for the draws of `site_model.Effort.means`."""
     prior_rows: float = 1.0
     """Number of rows that the prior of a site's shares counts as."""
+    gains: int = 3
+    """Times that a gain is found anew from the offset, and the offset from the gain."""
     rows: int = 4096
     """Rows of a site with which starts are compared: enough for shares of a hundredth."""
 
@@ -175,8 +178,7 @@ def own_deviations(
     X, weights = X[order], weights[order] * (n / weights[order].sum())
     persons = None if persons is None else persons[order]
     found, z = _own_clusters(X, weights, within)
-    each = weights if persons is None else _first_of_each(persons, z)
-    kept = np.bincount(z, each)[z] >= least
+    kept = _are_enough(z, weights, persons, least)
     if kept.all():
         return found, n
     if not kept.any():
@@ -221,6 +223,40 @@ def gains_of(own: Floats, typical: Floats, variance: Floats, n: Floats | float) 
     apart = np.log(np.where(known, own, 1.0) / np.where(known, typical, 1.0))
     gains: Floats = np.exp(np.clip(apart, -3.0, 3.0) * variance / (variance + 0.5 / n))
     return gains
+
+
+def gains_beside(
+    X: Floats, r: Floats, within: Floats | float, centers: Floats, noise: Floats
+) -> tuple[Floats, Floats]:
+    """Return the logarithms of the gains (d,) of a site, the most likely, and their variances.
+
+    With 1 / gain = u, x u - c has the variance σ² about its mean, and the likelihood is largest for
+    u² Sxx - u Sxc - n σ² = 0.
+
+    Parameters
+    ----------
+    X : ndarray of shape (n, d)
+        The site's rows.
+    r : ndarray of shape (n, k)
+        The weight of each in each subtype.
+    within : ndarray of shape (d,)
+        The scatter of rows about X, if these are means.
+    centers, noise : ndarray of shape (k, d) and (d,)
+        The centres, and the variances within subtypes.
+
+    Examples
+    --------
+    >>> rows, r = np.array([[1.0], [3.0], [21.0], [23.0]]), np.eye(2)[[0, 0, 1, 1]]
+    >>> log_gain, _ = gains_beside(rows, r, 0.0, np.array([[0.0], [10.0]]), np.array([0.25]))
+    >>> np.exp(log_gain).round(2)
+    array([2.])
+    """
+    w, n = r.sum(axis=1), float(r.sum())
+    Y, C = X - w @ X / n, centers - r.sum(axis=0) @ centers / n
+    square, product = w @ Y**2 + within, (r.T @ Y * C).sum(axis=0)
+    u = (product + np.sqrt(product**2 + 4 * square * n * noise)) / np.maximum(2 * square, 1e-300)
+    u = np.where(square > 0, u, 1.0)
+    return -np.log(np.maximum(u, 1e-300)), 1.0 / (n + u**2 * square / noise)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,16 +318,33 @@ class SiteEffects:
         """Return what the rows (n, d) of a site are multiplied by, and what is then subtracted."""
         if not self.gains:
             return np.ones(X.shape[1]), self.offset(X, weights, persons)
-        own, n = own_deviations(X, weights, within, self.least, persons)
         typical, variance, still = map(np.array, self.gains)
-        factor = 1.0 / gains_of(own, typical, variance, max(n, 1.0))
-        still = still * (1.0 - factor)
-        return factor, self.offset(X * factor + still, weights, persons) - still
+        told, gains = typical > 0, np.ones(X.shape[1])
+        if told.any():  # along codes, rows would part in clusters of their own
+            inside = np.broadcast_to(within, len(told))[told]
+            own, n = own_deviations(X[:, told], weights, inside, self.least, persons)
+            gains[told] = gains_of(own, typical[told], variance[told], max(n, 1.0))
+        centers, noise = np.array(self.centers), np.diag(np.array(self.noise))
+        for _ in range(Registration().gains):
+            offset, r = self._found((X - still) / gains + still, weights, persons)
+            if not r.any():
+                break
+            log_gain, error = gains_beside(X, r, within, centers, noise)
+            shrunk = variance * told / (variance + error)
+            gains = np.exp(np.clip(log_gain, -3.0, 3.0) * shrunk)
+        offset, _ = self._found((X - still) / gains + still, weights, persons)
+        return 1.0 / gains, offset - still * (1.0 - 1.0 / gains)
 
     def offset(
         self, X: Floats, weights: Floats, persons: NDArray[np.int64] | None = None
     ) -> Floats:
         """Return the offset (d,) of a site with rows (n, d), in the units of the columns."""
+        return self._found(X, weights, persons)[0]
+
+    def _found(
+        self, X: Floats, weights: Floats, persons: NDArray[np.int64] | None
+    ) -> tuple[Floats, Floats]:
+        """Return the offset (d,), and the weights of rows in subtypes (n, k) that decide it."""
         white, spread = common_axes(np.array(self.noise), np.array(self.spread))
         X, centers = X @ white, np.array(self.centers) @ white
         starts, how = starts_of(weights @ X / weights.sum(), centers), Registration()
@@ -300,16 +353,18 @@ class SiteEffects:
             best, _ = registered(X[few], weights[few], centers, starts, spread, how)
             starts = best[None]
         found, shares = registered(X, weights, centers, starts, spread, how)
+        near = (X - found) @ centers.T - (centers**2).sum(1) / 2 + np.log(shares)
+        near -= near.max(axis=1, keepdims=True)
+        r = np.exp(near)
+        r *= (weights / r.sum(axis=1))[:, None]
         if self.least:
-            near = (X - found) @ centers.T - (centers**2).sum(1) / 2 + np.log(shares)
             z = near.argmax(axis=1)
-            each = weights if persons is None else _first_of_each(persons, z)
-            kept = np.bincount(z, each, len(centers))[z] >= self.least
+            kept = _are_enough(z, weights, persons, self.least)
             n = weights[kept].sum()
             apart = weights[kept] @ (X[kept] - centers[z[kept]])
             found = apart * spread / (n * spread + 1.0)
-        offset: Floats = found @ np.linalg.inv(white)
-        return offset
+            r = np.eye(len(centers))[z] * (weights * kept)[:, None]
+        return found @ np.linalg.inv(white), r
 
     def check(self, width: int) -> None:
         """Check the shapes, and that the noise is a covariance.
@@ -355,14 +410,10 @@ class SiteEffects:
         return cls(centers, noise, spread, content.get("least", 0), gains)
 
 
-def _first_of_each(persons: NDArray[np.int64], z: NDArray[np.intp]) -> Floats:
-    """Return 1 for the first row of each person in a subtype, 0 for others.
-
-    Examples
-    --------
-    >>> _first_of_each(np.array([7, 7, 5, 7]), np.array([0, 0, 0, 1]))
-    array([1., 0., 1., 1.])
-    """
-    first = np.zeros(len(z))
-    first[np.unique(np.column_stack([persons, z]), axis=0, return_index=True)[1]] = 1.0
-    return first
+def _are_enough(
+    z: NDArray[np.intp], weights: Floats, persons: NDArray[np.int64] | None, least: int
+) -> NDArray[np.bool_]:
+    """Return which rows are in a subtype of as many rows, or persons, as count."""
+    each = weights if persons is None else first_of_each([persons, z])
+    enough: NDArray[np.bool_] = np.bincount(z, each)[z] >= least
+    return enough

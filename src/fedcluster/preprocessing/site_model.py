@@ -29,6 +29,7 @@ from fedcluster.preprocessing.site_effects import (
     Registration,
     SiteEffects,
     common_axes,
+    gains_beside,
     gains_of,
     own_deviations,
     registered,
@@ -47,6 +48,9 @@ class Effort:
     """Sites of which the own clusters are tried as those of all."""
     kept: int = 3
     """Starts that go on after each site has looked for its offset once."""
+    gains: int = 2
+    """Times that gains are told anew by the model, and the model by rows without them: in six draws
+    their error, .08 by the sites' own clusters, was .06 after two, and no less after six."""
     registrations: int = 3
     """Further times that sites look for their offsets."""
     steps: int = 100
@@ -96,23 +100,43 @@ class Points:
         within: Floats = self.inside.sum(axis=0)
         return within
 
-    def without_gains(self) -> tuple[Points, Floats, Floats]:
-        """Return points divided by gains, typical deviations and variances (2, d), gains (S, d)."""
-        sites = zip(self.of_sites(), self.inside, strict=True)
-        own = np.array([own_deviations(*each, inside)[0] for each, inside in sites])
-        told, logs = own > 0, np.log(np.where(own > 0, own, 1.0))
+    def own_gains(self, is_code: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+        """Return gains (S, d) told by sites' own clusters; typical deviations and variances (2, d).
+
+        Columns of codes (d,) have none.
+        """
+        own, sites = np.zeros_like(self.means), zip(self.of_sites(), self.inside, strict=True)
+        for s, ((X, w), inside) in enumerate(sites if not is_code.all() else ()):
+            own[s, ~is_code], _ = own_deviations(X[:, ~is_code], w, inside[~is_code])
+        told = own > 0
+        logs = np.log(np.where(told, own, 1.0))
         n = self.sizes[:, None] * told
         rows = np.maximum(n.sum(axis=0), 1.0)
         middle = (n * logs).sum(axis=0) / rows
         spread = (n * (logs - middle) ** 2).sum(axis=0) - (told.sum(axis=0) - 1) / 2
         typical, variance = np.exp(middle) * told.any(axis=0), np.maximum(spread, 0.0) / rows
         gains = gains_of(own, typical, variance, self.sizes[:, None])
-        X = self.X / gains[self.sites]
-        return (
-            replace(self, X=X, inside=self.inside / gains**2),
-            np.stack([typical, variance]),
-            gains,
-        )
+        return gains, np.stack([typical, variance])
+
+    def divided(self, by: Floats) -> Points:
+        """Return points divided by a number for each column, at each site or at all."""
+        X = self.X / np.broadcast_to(by, self.means.shape)[self.sites]
+        return replace(self, X=X, inside=self.inside / by**2)
+
+    def gains_beside(
+        self, model: SiteModel, before: Floats, is_told: NDArray[np.bool_]
+    ) -> tuple[Floats, Floats]:
+        """Return gains (S, d) told by a model of points divided by others, and their variance."""
+        r, _ = expected(self.divided(before), model)
+        noise, cuts = np.diag(model.noise), self.cuts[1:-1]
+        each = zip(self.of_sites(), np.split(r, cuts), self.inside, strict=True)
+        found = [gains_beside(X, own, within, model.centers, noise) for (X, _), own, within in each]
+        logs, errors = (np.array(one) for one in zip(*found, strict=True))
+        weight = self.sizes[:, None] / self.sizes.sum()
+        logs = (logs - (weight * logs).sum(axis=0)) * is_told
+        variance = np.maximum((weight * (logs**2 - errors)).sum(axis=0), 0.0)
+        shrunk = variance / np.maximum(variance + errors, 1e-300)
+        return np.exp(np.clip(logs, -3.0, 3.0) * shrunk), variance
 
     @cached_property
     def sites(self) -> NDArray[np.intp]:
@@ -146,7 +170,7 @@ class Points:
         apart = self.weights @ (self.X - self.means[self.sites]) ** 2 + self.within
         deviations = np.sqrt(apart / self.weights.sum())
         deviations = np.where(deviations > 0, deviations, 1.0)
-        return replace(self, X=self.X / deviations, inside=self.inside / deviations**2), deviations
+        return self.divided(deviations), deviations
 
     def noise_at_sites(self, k: int, rng: Generator) -> Floats:
         """Return the variance of columns inside clusters at each site alone, (d,)."""
@@ -276,6 +300,30 @@ def best_model(
     return max(best, whole, key=lambda model: model.log_likelihood)
 
 
+def modelled(
+    points: Points,
+    seed: int,
+    is_code: NDArray[np.bool_] | None = None,
+    effort: Effort = SITE_EFFORT,
+) -> tuple[Points, Floats, SiteModel, Floats, Floats]:
+    """Return points in deviations, these, their model, typical and variance of gains, and gains.
+
+    There are gains where ``is_code`` (d,) says in which columns there are none.
+    """
+    if is_code is None:
+        points, deviations = points.in_deviations()
+        none = np.ones_like(points.means)
+        return points, deviations, best_model(points, seed, effort), np.empty((2, 0)), none
+    gains, of_gains = points.own_gains(is_code)
+    points, deviations = (whole := points).divided(gains).in_deviations()
+    model, whole = best_model(points, seed, effort), whole.divided(deviations)
+    for _ in range(effort.gains):
+        gains, of_gains[1] = whole.gains_beside(model, gains, of_gains[0] > 0)
+        points = whole.divided(gains)
+        model = em(points, model, effort)
+    return points, deviations, model, of_gains, gains
+
+
 def model_without_offsets(points: Points, k: int, seed: int, effort: Effort) -> SiteModel:
     """Return a model with k subtypes and no offsets."""
     rng = np.random.default_rng([seed, k])
@@ -385,21 +433,11 @@ def em(
 
     Noise is a full covariance, or along the columns only.
     """
-    (k, d), w, sites = model.centers.shape, points.weights, points.sites
+    k, w = len(model.centers), points.weights
     prior = Registration().prior_rows
     last = -np.inf
     for step in range(effort.steps + 1):
-        white = whitening(model.noise)
-        E, C = (points.X - model.offsets[sites]) @ white, model.centers @ white
-        logs = E @ C.T - (C**2).sum(1) / 2 - (E**2).sum(1)[:, None] / 2
-        logs = w[:, None] * (logs + np.log(model.shares)[sites])
-        top = logs.max(1)
-        likely = np.exp(logs - top[:, None])
-        total = likely.sum(1)
-        each = np.log(np.diag(white)).sum() - d / 2 * np.log(2 * np.pi)
-        inside = points.within @ (white**2).sum(1) / 2
-        found = float((np.log(total) + top).sum() + w.sum() * each - inside)
-        r = w[:, None] * likely / total[:, None]
+        r, found = expected(points, model)
         counts = points.by_site(r)
         model = replace(model, log_likelihood=found, counts=counts)
         goal = found + prior / k * np.log(model.shares).sum()
@@ -411,6 +449,22 @@ def em(
         noise = _noise(points, r, centers, offsets, full)
         model = SiteModel(centers, offsets, shares, noise)
     return model
+
+
+def expected(points: Points, model: SiteModel) -> tuple[Floats, float]:
+    """Return the weight of each point in each subtype, and the log likelihood of all."""
+    d, w, sites = points.X.shape[1], points.weights, points.sites
+    white = whitening(model.noise)
+    E, C = (points.X - model.offsets[sites]) @ white, model.centers @ white
+    logs = E @ C.T - (C**2).sum(1) / 2 - (E**2).sum(1)[:, None] / 2
+    logs = w[:, None] * (logs + np.log(model.shares)[sites])
+    top = logs.max(1)
+    likely = np.exp(logs - top[:, None])
+    total = likely.sum(1)
+    each = np.log(np.diag(white)).sum() - d / 2 * np.log(2 * np.pi)
+    inside = points.within @ (white**2).sum(1) / 2
+    found = float((np.log(total) + top).sum() + w.sum() * each - inside)
+    return w[:, None] * likely / total[:, None], found
 
 
 def moved(

@@ -364,8 +364,9 @@ class Preprocessor:
 
     def _made(self, data: Data) -> tuple[Rows, NDArray[np.bool_] | None]:
         """Return prepared rows (n, p), and a mask of dropped ones, (n,), or None if none is."""
-        if self.missing == "ignore":
-            X = self.keeping().aligned(data)
+        if self.missing == "ignore" or self.effects is not None:
+            how = self.keeping() if self.effects is None else self.at_site(data)
+            X = how.aligned(data)
             empty = np.asarray(np.isnan(X).all(axis=1))
             return X, empty if empty.any() else None
         columns = self._columns_of(data)
@@ -379,15 +380,6 @@ class Preprocessor:
                 X[block] = self._block(data.take(block), columns)
             is_missing = bool(np.isnan(X.max(initial=-np.inf)))
         dropped = self._incomplete(X) if is_missing else None
-        if self.effects is not None:
-            # new rows come without weights, and are to get the offset that they had in the fit
-            rows_each = np.ones(len(X)) if data.grouped is None else data.grouped.counts
-            kept = np.ones(len(X), dtype=bool) if dropped is None else ~dropped
-            grouped = self._grouped(data, columns)
-            within = (
-                np.zeros(X.shape[1]) if grouped is None else np.array([*grouped.scatter.values()])
-            )
-            self._adjust(self.effects, X, rows_each, within, kept, data.groups)
         if self.unit:
             zero = to_unit_length(X, self.block_values)
             dropped = zero if dropped is None else dropped | zero
@@ -400,32 +392,55 @@ class Preprocessor:
         """The fewest rows of a subtype that decide the offset of a site; inf if there is none."""
         return math.inf if self.effects is None else self.effects.least
 
-    def _adjust(
-        self,
-        effects: SiteEffects,
-        X: Rows,
-        weights: Floats,
-        within: Floats,
-        kept: NDArray[np.bool_],
-        persons: NDArray[np.int64] | None,
-    ) -> None:
-        """Subtract the offset of a site from its prepared rows (n, p), and divide by its gain."""
+    def at_site(self, data: Data) -> Self:
+        """Return the preprocessor of one site, with its offset, and its gain, in its columns.
+
+        Parameters
+        ----------
+        data : Data
+            All rows of the site.
+
+        Examples
+        --------
+        >>> effects = SiteEffects(((0.0,), (10.0,)), ((1.0,),), (99.0,))
+        >>> how = Preprocessor((NumericColumn("x0"),), effects=effects)
+        >>> here = how.at_site(Data(np.array([[6.0], [7.0], [16.0], [17.0]])))
+        >>> round(here.columns[0].shift, 1), here.effects
+        (6.5, None)
+        """
+        if self.effects is None:
+            return self
+        X = replace(self, effects=None, missing="keep").aligned(data)
+        kept = ~np.isnan(X).any(axis=1)
         if not kept.any():
-            return
+            return replace(self, effects=None)
+        # new rows come without weights, and are to get the offset that they had in the fit
+        weights = np.ones(len(X)) if data.grouped is None else data.grouped.counts
+        within = np.zeros(X.shape[1])
+        if self.effects.gains and data.grouped is not None:
+            columns = self._columns_of(data)
+            within = np.concatenate([column.within(data, j) for column, j in columns])
         stops = np.cumsum([len(column.names) for column in self.columns])
         places = stops[self.places(NumericColumn)] - 1
-        scale, shift = (
-            np.array([getattr(c, end) for c in self.numeric]) for end in ("scale", "shift")
+        scale, shift = (np.array([getattr(c, x) for c in self.numeric]) for x in ("scale", "shift"))
+        factor, less = self.effects.adjustment(
+            X[np.ix_(kept, places)].astype(np.float64) * scale + shift,
+            weights[kept],
+            within[places] * scale**2,
+            None if data.groups is None else data.groups[kept],
         )
-        rows = X[np.ix_(kept, places)].astype(np.float64) * scale + shift
-        factor, less = effects.adjustment(
-            *(rows, weights[kept], within[places] * scale**2),
-            None if persons is None else persons[kept],
+        pairs = zip(((shift + less) / factor).tolist(), (scale / factor).tolist(), strict=True)
+        here = self.changed([{"shift": at, "scale": unit} for at, unit in pairs])
+        return replace(here, effects=None)
+
+    def changed(self, changes: Iterable[Mapping[str, Any]]) -> Self:
+        """Return the preprocessor with changed fields in each numeric column, in order."""
+        change = iter(changes)
+        columns = (
+            replace(column, **next(change)) if isinstance(column, NumericColumn) else column
+            for column in self.columns
         )
-        if effects.gains:
-            X[:, places] *= factor.astype(X.dtype)
-            less = less + shift * (1.0 - factor)
-        X[:, places] -= (less / scale).astype(X.dtype)
+        return replace(self, columns=tuple(columns))
 
     @property
     def fills(self) -> bool:

@@ -362,8 +362,9 @@ def of_earlier_run(out: Path) -> list[str]:
     except (OSError, ValueError, LookupError, TypeError):
         return []
     folders = (Path("labels"), Path(TABLES))
-    tables = [str(f) for f in files if f.parent in folders and f.suffix == ".csv"]
-    return [*tables, *(str(f) for f in files if f == Path(REPORT))]
+    tables = [f for f in files if f.parent in folders and f.suffix == ".csv"]
+    own = [str(f.with_suffix(".json")) for f in tables if f.parent == folders[0]]
+    return [*map(str, tables), *own, *(str(f) for f in files if f == Path(REPORT))]
 
 
 def write_predictions(
@@ -399,6 +400,8 @@ def _write_labels(
         keys = joining.keys(table)
         write_labels(folder / files[site], table.row_ids, labels[site], degrees, keys)
         joining.write(folder, files[site], table, model, labels[site])
+        if model.adjusts:
+            model.at_site(table.data).save((folder / files[site]).with_suffix(".json"))
 
 
 def unknown_and_filled(model: Model, tables: Mapping[str, SiteRows]) -> tuple[Counts, Counts]:

@@ -186,7 +186,7 @@ def keep_results(
     """
     remove_broken_off(results)
     remove_oldest(results)
-    with atomic_folder(results, obsolete=["labels.csv"]) as partial:
+    with atomic_folder(results, obsolete=["labels.csv", "labels.json"]) as partial:
         path, labels = partial / "model.json", partial / "labels.csv"
         path.write_text(json_text(content), encoding="utf-8")
         keep_earlier(results, partial)
@@ -244,14 +244,18 @@ def keep_earlier(results: Path, new: Path) -> None:
     name = f"{written:%Y%m%d-%H%M%S}"
     place = new / EARLIER / free_name(name, {path.name for path in results.glob(f"{EARLIER}/*")})
     place.mkdir(parents=True)
-    for file in (model, results / "labels.csv"):
+    for file in (model, results / "labels.csv", results / "labels.json"):
         if file.is_file():
             shutil.copy2(file, place)
 
 
 def _label(rows: Iterable[Data], model: Model, file: Path, own: OwnTable | None) -> None:
-    """Write the cluster of each row into a file."""
-    predictions = [(model.predict(chunk), model.memberships(chunk)) for chunk in rows]
+    """Write the cluster of each row into a file, and beside it the model with the site's offset."""
+    predictions = []
+    for chunk in rows:
+        predictions.append((model.predict(chunk), model.memberships(chunk)))
+        if model.adjusts:  # rows of a site are then one chunk
+            model.at_site(chunk).save(file.with_suffix(".json"))
     labels = np.concatenate([labels for labels, _ in predictions])
     memberships = [each for _, each in predictions if each is not None]
     numbers = np.arange(1, len(labels) + 1)

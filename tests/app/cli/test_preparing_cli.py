@@ -21,6 +21,7 @@ from fedcluster.model import Model
 from fedcluster.options.choices import MISSING, SCALES
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster_app.cli._options import Scaling
+from fedcluster_app.site.worker import keep_results
 
 pytestmark = pytest.mark.usefixtures("here", "short_searches")
 
@@ -80,6 +81,26 @@ def test_predict_in_another_process_gives_the_labels_of_the_fit(files):
     subprocess.run(arguments, check=True)
     for file in files:
         assert Path("again", file).read_text() == Path("out/labels", file).read_text()
+
+
+@pytest.mark.parametrize("adjust", ["site", "site-scale"])
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_site_keeps_a_model_with_its_offset_for_single_rows(files, adjust):
+    run("fit -k 3 --out out --adjust", adjust, *files)
+    for file in files:
+        labels, here = Path("out/labels", file).read_text(), Path("out/labels", file[:-3] + "json")
+        assert "effects" not in json.loads(here.read_text())["preprocessing"]
+        one = pd.read_csv(file).iloc[[7]]
+        one.to_csv("one.csv", index=False)
+        run("predict", here, file, "one.csv", "--out", "again", "--overwrite")
+        assert Path("again", file).read_text() == labels
+        assert Path("again/one.csv").read_text().split(",")[-1] == labels.split()[8][2:] + "\n"
+        table = read_table(pd.read_csv(file), ColumnRoles(raw=True), file)
+        content = json.loads(Path("out/model.json").read_text())
+        assert not keep_results(lambda *_, rows=table: [rows], content, Path("results"))
+        assert json.loads(Path("results/labels.json").read_text()) == json.loads(here.read_text())
+    run("fit -k 3 --out out --overwrite", *files)
+    assert not [*Path("out/labels").glob("*.json")]
 
 
 @pytest.mark.parametrize("estimator", [FederatedKMeans(3), FederatedFuzzyCMeans(3)])

@@ -93,6 +93,20 @@ def test_gains_of_sites_are_divided_out(scale, own):
     assert "Gains of sites differ by factors of 1." in said(scaled).notes[-1]
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_column_of_codes_has_no_gain():
+    rows, _, sites, subtypes = drawn(SKEWED, 3.0, 3, n=200)
+    sick = np.random.default_rng(4).random(len(rows)) < np.array([0.02, 0.2, 0.5])[subtypes]
+    rows = np.column_stack([rows * np.array([1, 2, 1, 0.5, 1])[sites, None], sick])
+    fitted = kmeans(replace(SITE, adjust="site-scale")).fit(rows, sites=sites)
+    for i in range(5):
+        columns = fitted.preprocessor_.at_site(Data(rows[sites == i])).columns
+        before = fitted.preprocessor_.columns
+        ratios = [b.scale / c.scale for b, c in zip(before, columns, strict=True)]
+        assert ratios[-1] == 1.0
+        assert np.log(ratios[:4]) == pytest.approx(-np.log([1, 2, 1, 0.5, 1][i]), abs=0.25)
+
+
 @pytest.mark.parametrize("scale", ["standard", "robust", "none"])
 def test_it_costs_nothing_where_there_are_no_effects(scale):
     _, clean, sites, subtypes = drawn(SKEWED, 0.0, 5)
@@ -206,6 +220,11 @@ def test_a_saved_model_predicts_a_new_site(adjust, gain, tmp_path):
         model.predict(first[:12])
     with pytest.raises(InputError, match="has a single row, of which the offset of the site"):
         model.predict(first[:1])
+    model.at_site(first).save(tmp_path / "here.json")
+    here = Model.load(tmp_path / "here.json")  # of this site, where a single row is enough
+    one_by_one = np.concatenate([here.predict(row[None]) for row in first])
+    np.testing.assert_array_equal(one_by_one, found.labels_[sites == 2])
+    assert here.check(first) == here.at_site(first).check(first) == ()
     engine = LocalEngine([Client("a", Data(first)), Client("b", InChunks(Data(first), 40))])
     for job in (Profile(model), Evaluate(model)):  # each chunk would have an offset of its own
         with pytest.raises(InputError, match="adjusting by site does not go with the rows of 'b'"):
