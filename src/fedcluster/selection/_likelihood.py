@@ -1,16 +1,10 @@
 """Number of clusters by likelihood: mixtures, their BIC, and merging of components.
 
 Rows are modelled by mixtures of k normal components of several shapes, some with noise. Mixtures
-are compared, with p parameters of single components and q shared ones, by
-
-    log L - p / 2 log(n / k) - q / 2 log n,
-
-the Bayesian information criterion (G. Schwarz, Estimating the dimension of a model, Ann. Statist.
-6, 1978) except that a component's own parameters are estimated from its own rows, here n / k (M. A.
-T. Figueiredo & A. K. Jain, Unsupervised learning of finite mixture models, IEEE Trans. Pattern
-Anal. Mach. Intell. 24, 2002, who use the rows of each). The plain criterion would join many equal
-clusters in pairs, as long components. Noise has 1 + 2 d parameters, as the ends of its box are
-estimated.
+of the rows are compared by log L - p / 2 log n, with p parameters, the Bayesian information
+criterion (G. Schwarz, Estimating the dimension of a model, Ann. Statist. 6, 1978); those of leaves
+by one that favours many components, `fedcluster.mixtures.table.criterion`. Noise has 1 + 2 d
+parameters, as the ends of its box are estimated.
 
 One cluster that is not normal takes several components; components that share rows are therefore
 merged (after C. Hennig, Methods for merging Gaussian mixture components, Adv. Data Anal. Classif.
@@ -35,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import sqrt
+from math import log, sqrt
 from statistics import NormalDist
 
 import numpy as np
@@ -49,6 +43,7 @@ IN_WORDS = {
     "spherical": "spherical covariances",
     "diag": "diagonal covariances",
     "tied": "one covariance for all",
+    "alike": "covariances of one form",
     "full": "full covariances",
 }
 
@@ -65,6 +60,12 @@ class Merging:
     """As `linked`, if the density hardly falls between them, as from a cloud to its tail."""
     large: float = 0.15
     """Share of the rows from which on a component is a population, not the tail of another."""
+    valley: float = 0.6
+    """Relative density in the valley between two components that are a cluster each: tails of one
+    cluster do not fall below 0.7, populations of measured rows to 0.4 to 0.56."""
+    parted: float = 0.1  # overlap from which on no valley parts two components
+    own_rows: bool = False
+    """Whether mixtures are compared by the criterion of leaves."""
     doubtful: tuple[float, float] = (0.15, 0.2)
     """Overlap below which, and share of the rows from which on, parts of a cluster of three or more
     components may be clusters."""
@@ -82,6 +83,8 @@ class Merging:
 
 
 MERGING = Merging()
+SAMPLED = replace(MERGING, valley=0.0, own_rows=True)
+"""For rows drawn again: where they repeat, pieces of one cluster have valleys between them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -90,7 +93,7 @@ class Mixture:
 
     Parameters
     ----------
-    covariance_type : {"spherical", "diag", "tied", "full"}
+    covariance_type : {"spherical", "diag", "tied", "alike", "full"}
         The shape of its components.
     k : int
         The initial number of components.
@@ -153,7 +156,7 @@ class Mixture:
     """Ratio of variances, spherical or of a column, up to which components have one covariance."""
     rows_each = 1.5  # number of rows per parameter below which there are few rows
 
-    def bic(self, n: float) -> float:
+    def bic(self, n: float, at: Merging = MERGING) -> float:
         """Return the criterion for n rows.
 
         Examples
@@ -162,7 +165,9 @@ class Mixture:
         >>> round(one.bic(np.e**3), 9)
         -103.0
         """
-        return criterion(self.log_likelihood, n, len(self.weights), self.n_parameters)
+        if at.own_rows:
+            return criterion(self.log_likelihood, n, len(self.weights), self.n_parameters)
+        return self.log_likelihood - sum(self.n_parameters) / 2 * log(max(n, 1.0))
 
     def is_large(self, n: float) -> bool:
         """Return whether n rows are few for the parameters."""
@@ -199,6 +204,14 @@ class Mixture:
         large = self.weights >= at.large * self.weights.sum()
         few = _overlap(self.overlaps, self.weights) < at.merged_normal
         return np.asarray(self.unlike & few & large & large[:, None])
+
+    def parted(self, at: Merging) -> NDArray[np.bool_]:
+        """Return between which components, with covariances of their own, there is a valley."""
+        single = _overlap(self.overlaps, self.weights)
+        if self.peaks is None or self.ridges is None or self._shares_covariance:
+            return np.zeros_like(single, dtype=bool)
+        depth = np.exp(np.minimum(self.ridges - np.minimum(self.peaks[:, None], self.peaks), 0.0))
+        return np.asarray((depth < at.valley) & (single < at.parted))
 
     @property
     def _shares_covariance(self) -> bool:
@@ -357,9 +370,9 @@ def likeliest(
     known = [i for i, v in enumerate(counts) if v in ks] or range(len(mixtures))
     by_k: dict[int, float] = {}
     for i in known:
-        by_k[counts[i]] = max(by_k.get(counts[i], -np.inf), mixtures[i].bic(n))
+        by_k[counts[i]] = max(by_k.get(counts[i], -np.inf), mixtures[i].bic(n, at))
     fewest = min(v for v, bic in by_k.items() if bic >= max(by_k.values()) - at.earned)
-    best = max((i for i in known if counts[i] == fewest), key=lambda i: mixtures[i].bic(n))
+    best = max((i for i in known if counts[i] == fewest), key=lambda i: mixtures[i].bic(n, at))
     groups, overlap = merges[best]
     v = len(groups) if len(groups) in ks else min(ks, key=lambda k: abs(k - len(groups)))
     doubts = _doubts(mixtures[best], v, n, by_k, ks, seen, at)
@@ -379,7 +392,7 @@ def clusters_of(
     if mixture.is_normal:
         groups, most = merged(mixture, at.merged_normal, at=at)
         is_apart = single < at.merged_normal
-    kept = _pairs_apart(groups, is_apart)
+    kept = _pairs_apart(groups, is_apart | mixture.parted(at))
     if kept != groups:
         within = (float(single[a, b]) for group in kept for a, b in combinations(group, 2))
         most = max(within, default=0.0)

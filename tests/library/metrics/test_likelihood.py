@@ -27,7 +27,7 @@ from fedcluster.mixtures.on_leaves import leaves_plan
 from fedcluster.mixtures.table import Table, n_parameters, table_plan, with_noise
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.rounds import run_plan, with_preprocessing
-from fedcluster.selection._likelihood import Mixture, clusters_of, likeliest, merged
+from fedcluster.selection._likelihood import SAMPLED, Mixture, clusters_of, likeliest, merged
 
 RNG = np.random.default_rng(0)
 
@@ -45,7 +45,10 @@ def mixture(overlaps: list[list[float]], **changes: object) -> Mixture:
 
 @pytest.mark.parametrize(
     ("covariance_type", "p", "q"),
-    [("spherical", 6 + 3, 2), ("diag", 6 + 6, 2), ("tied", 6, 3 + 2), ("full", 6 + 9, 2)],
+    [
+        *(("spherical", 6 + 3, 2), ("diag", 6 + 6, 2), ("tied", 6, 3 + 2), ("full", 6 + 9, 2)),
+        ("alike", 6 + 3 + 3, 1 + 2),  # a size and an angle each, and one ratio of eigenvalues
+    ],
 )
 def test_parameters_are_counted(covariance_type: str, p: int, q: int) -> None:
     """Three components in two columns: means, covariances, two shares."""
@@ -57,9 +60,10 @@ def test_parameters_are_counted(covariance_type: str, p: int, q: int) -> None:
     assert n_parameters("diag", 3, 0, own, noise=False) == (9, 2)
 
 
-def test_a_components_parameters_count_by_its_own_rows() -> None:
+def test_parameters_count_by_all_rows_once_mixtures_are_those_of_rows() -> None:
     two = mixture([[10.0, 0.0], [0.0, 10.0]], n_parameters=(4, 3))
-    assert two.bic(50.0) == pytest.approx(-100 - 4 / 2 * log(25) - 3 / 2 * log(50))
+    assert two.bic(50.0) == pytest.approx(-100 - 7 / 2 * log(50))
+    assert two.bic(50.0, SAMPLED) == pytest.approx(-100 - 4 / 2 * log(25) - 3 / 2 * log(50))
 
 
 # Merging
@@ -167,10 +171,36 @@ def test_a_chain_of_normal_components_stays_one_only_without_a_valley() -> None:
     assert clusters_of(two)[0] == [[0], [1]]
 
 
+@pytest.mark.parametrize(
+    ("c", "depth", "shared", "changes", "groups"),
+    [
+        (2, 0.59, 1.0, {}, [[0], [1]]),
+        (2, 0.61, 1.0, {}, [[0, 1]]),
+        (2, 0.59, 1.1, {}, [[0, 1]]),  # they overlap too much
+        (2, 0.59, 1.0, {"variances": np.ones(2)}, [[0, 1]]),  # halves of a flat column
+        (3, 0.59, 1.0, {}, [[0, 1, 2]]),  # a curve
+    ],
+)
+def test_a_valley_parts_two_components_of_covariances_of_their_own(
+    c: int, depth: float, shared: float, changes: dict[str, object], groups: list[list[int]]
+) -> None:
+    """Each shares rows with the next: a tenth at most are populations, of more it is a curve."""
+    beside = (np.eye(c, k=1) + np.eye(c, k=-1)) * shared * 0.999
+    chain = mixture(
+        (np.diag(10 - beside.sum(axis=1)) + beside).tolist(),
+        peaks=np.zeros(c), ridges=np.where(beside > 0, log(depth), -np.inf), **changes,
+    )  # fmt: skip
+    assert clusters_of(chain)[0] == groups
+    said = likeliest([chain], 10.0 * c, range(1, 5))
+    assert any(
+        "with unlike covariances; as one each, there are 1" in each for each in said.warnings
+    ) == (len(groups) > 1)
+
+
 def test_a_valley_that_decides_is_a_doubt() -> None:
     """Neighbours share .03 of their rows, a little more than links them."""
     shared = np.array([[9.7, 0.3], [0.3, 9.7]])
-    chain = mixture(shared.tolist(), peaks=np.zeros(2), ridges=np.full((2, 2), log(0.5)))
+    chain = mixture(shared.tolist(), peaks=np.zeros(2), ridges=np.full((2, 2), log(0.65)))
     said = likeliest([chain], 20.0, [1, 2])
     assert said.n_clusters == 1
     assert any("some components overlap by nearly as much" in line for line in said.warnings)
