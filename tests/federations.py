@@ -140,7 +140,7 @@ class RunningFederation:
         """More options of the programs, by the site, or "start" for the coordinator."""
         self.sites: dict[str, Command] = {}
         address = f"{host}:{free_port()}"
-        self.federation = create(self.folder, list(rows), address, insecure=False)
+        self.federation = create(self.folder, list(rows), address)
         for name, X in rows.items():
             self.fill(name, X)
 

@@ -6,6 +6,7 @@ import copy
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
@@ -14,8 +15,9 @@ from peer import KNOWN as KNOWN
 from peer import STEPS as STEPS
 
 from fedcluster.engines.client import Client
-from fedcluster_app.transports.flower import _transport as flower
-from fedcluster_app.transports.flower._transport import replied
+from fedcluster_app.coordinator.run_job import engine_over
+from fedcluster_app.transports.flower._transport import FlowerCarrier, replied
+from fedcluster_app.wire.exchange import RetryingTransport, never
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
 
@@ -97,4 +99,17 @@ def process_grid(responders: Iterable[Responder]) -> tuple[ProcessGrid, dict[int
 
 def flower_engine(clients: Iterable[Client], **how) -> RemoteEngine:
     """An engine over a grid in this process."""
-    return flower.flower_engine(*process_grid(Responder(c, **KNOWN) for c in clients), **how)
+    return over_grid(*process_grid(Responder(c, **KNOWN) for c in clients), **how)
+
+
+def over_grid(
+    grid: ProcessGrid,
+    nodes: dict[int, str],
+    *,
+    deadline: float = 120.0,
+    cancelled: Callable[[], bool] = never,
+    **terms: Any,
+) -> RemoteEngine:
+    """An engine over a grid."""
+    transport = RetryingTransport(FlowerCarrier(grid, nodes), deadline, cancelled)
+    return engine_over(transport, nodes.values(), **terms)

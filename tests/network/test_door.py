@@ -221,7 +221,7 @@ def carried_out(carrier: coordinator.FlowerCarrier) -> None:
 
 def test_not_even_the_coordinator_runs_the_code_of_an_app(folder: Path) -> None:
     """Who knows the secret can start a run, but what it does stands in the federation's folder."""
-    own = create(folder / "own", ["a"], f"127.0.0.1:{free_port()}", insecure=True)
+    own = create(folder / "own", ["a"], f"127.0.0.1:{free_port()}")
     request = StartRunRequest.FromString(evil(folder / "mark"))
     with coordinator.serve(own) as carrier:
         assert list(own.folder.rglob("secret")) == []

@@ -202,25 +202,22 @@ def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_pa
 
 @pytest.mark.thorough
 def test_strangers_are_refused(running: RunningFederation, tmp_path: Path) -> None:
-    """An unregistered key, an authority that vouches for another, and no encryption at all."""
-    other = create(tmp_path / "other", ["north"], running.federation.address, insecure=False)
+    """An unregistered key, and an authority that vouches for another."""
+    other = create(tmp_path / "other", ["north"], running.federation.address)
     stranger = other.file("sites", "north")
     shutil.copy(running.site("north") / "rows.csv", stranger)
     SiteFile.load(stranger / "site.toml").confirm()
-    unknown, deceived, plain = (tmp_path / name for name in ("unknown", "deceived", "plain"))
-    for folder in (unknown, deceived, plain):
+    unknown, deceived = (tmp_path / name for name in ("unknown", "deceived"))
+    for folder in (unknown, deceived):
         shutil.copytree(stranger, folder)
     shutil.copy(running.site("north") / "state/ca.crt", unknown / "state")
-    toml = (plain / "site.toml").read_text()
-    (plain / "site.toml").write_text(toml.replace("[federation]", "[federation]\ninsecure = true"))
     refused = {
         folder.name: running.command("site", "start", folder / "site.toml", name=folder.name)
-        for folder in (unknown, deceived, plain)
+        for folder in (unknown, deceived)
     }
     for name, reason in {
         "unknown": "the coordinator does not know this site's key",
         "deceived": "the coordinator's certificate is not vouched for",
-        "plain": "the coordinator wants an encrypted connection",
     }.items():
         assert refused[name].wait() == 2, name
         assert reason in refused[name].said()

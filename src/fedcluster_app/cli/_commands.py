@@ -646,8 +646,8 @@ def watch(
     """Follow a run of a federation on a page, until it ends or Ctrl-C.
 
     The page, live.html in the folder of the run, is written each second, and a browser reads it
-    again. It shows the round, the inertia, the shift of the centres, and which sites answer or are
-    late. When the run ends, it becomes the report.
+    again. It shows the round and which sites answer or are late. When the run ends, it becomes the
+    report.
     """
     with Screen(as_json=False, quiet=False):
         from fedcluster_app.coordinator.live import PAGE, followed, write_live

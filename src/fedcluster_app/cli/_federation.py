@@ -448,10 +448,6 @@ def new(
             "HOST:PORT", "Address at which the sites reach the coordinator.", show_default=True
         ),
     ] = "127.0.0.1:8443",
-    insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="No encryption and no keys; for trials on one machine."),
-    ] = False,
     bind: Annotated[
         str | None, cli.option("IP", "IP address at which the coordinator listens.")
     ] = None,
@@ -473,15 +469,12 @@ def new(
         folder,
         sites.split(","),
         address,
-        insecure=insecure,
         bind=bind,
         authority_key=authority_key,
     )
     say(f"Wrote {folder}: hand sites/NAME to each of {', '.join(federation.sites)}.")
     for line in two_sites_line(len(federation.sites)):
         say(f"warning: {line}")
-    if insecure:
-        say("INSECURE: nothing is encrypted and any program of this machine may take part.")
     say(f"How to go on is written in {folder / 'README.md'}.")
 
 
@@ -508,8 +501,6 @@ def start(folder: Folder, log_format: LogFormat = Format.TEXT, _plugin: cli.Plug
         serve(federation) as carrier,
         operated(carrier) as queue,
     ):
-        if federation.insecure:
-            tell("INSECURE: nothing is encrypted; for trials on this machine only.")
         if notice := expiry_notice(federation):
             tell(notice)
         tell(f"The sites can connect to {federation.address}; Ctrl-C ends it.")
@@ -797,8 +788,7 @@ def add_site(
         kits.add_kits(federation, names)
     for name in names:
         secret = "its key is the one that it made" if public_key else "the key in it is secret"
-        secret = "" if federation.insecure else f"; {secret}"
-        say(f"Wrote {federation.file('sites', name)}: hand it to {name}{secret}.")
+        say(f"Wrote {federation.file('sites', name)}: hand it to {name}; {secret}.")
     _await_notice(federation)
 
 

@@ -42,10 +42,7 @@ def kit(
     from fedcluster_app.coordinator.folder import Federation, create
     from fedcluster_app.transports.flare.coordinator import make_kits
 
-    if sites:
-        federation = create(folder, sites.split(","), address, insecure=False)
-    else:
-        federation = Federation.load(folder)
+    federation = create(folder, sites.split(","), address) if sites else Federation.load(folder)
     make_kits(federation)
     say(f"Wrote {folder}: hand sites/NAME to each of {', '.join(federation.sites)}.")
     say(f"Start the coordinator: {command_line('federation', 'start', folder)}")

@@ -7,17 +7,15 @@ longer valid.
 
 from __future__ import annotations
 
-import asyncio
 import ipaddress
 import os
 import ssl
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from cryptography import x509
@@ -162,7 +160,7 @@ def issue(hosts: Sequence[str], sites: Sequence[str]) -> tuple[dict[str, bytes],
     public, secret : dict of str to bytes
         Files by name: certificates and public keys, and private keys.
     """
-    authority, server = Authority.make(), ec.generate_private_key(ec.SECP384R1())
+    authority, server = Authority.make(), new_server_key()
     public = {"certificates/ca.crt": authority.pem}
     public["certificates/server.crt"] = authority.sign(hosts, server.public_key())
     secret = {"certificates/server.key": private_pem(server)}
@@ -173,6 +171,14 @@ def issue(hosts: Sequence[str], sites: Sequence[str]) -> tuple[dict[str, bytes],
         public[f"{state_at(site)}/ca.crt"] = authority.pem
         public[f"{state_at(site)}/coordinator.pub"] = public["certificates/permit.pub"]
     return public, secret
+
+
+def new_server_key() -> ec.EllipticCurvePrivateKey:
+    """Create a key of the coordinator, of a curve by which a handshake is short.
+
+    With P-384, it takes four times as long, and anybody may ask for one.
+    """
+    return ec.generate_private_key(ec.SECP256R1())
 
 
 def state_at(site: str) -> str:
@@ -419,54 +425,24 @@ def with_former(folder: Path, keys: Mapping[str, str], why: str) -> dict[str, by
     return {FORMER: msgspec.json.format(msgspec.json.encode(former), indent=1)}
 
 
-FRESH = 1.0
-"""Seconds between two checks for a changed certificate."""
+def following(context: ssl.SSLContext, certificate: Path, key: Path) -> ssl.SSLContext:
+    """Let a server load its certificate and key again once both have changed; return its context.
 
-
-class FreshCertificate:
-    """TLS context of a server, into which a renewed certificate is loaded.
-
-    Parameters
-    ----------
-    create : callable
-        Creates the context, from arguments that include ``certfile`` and ``keyfile``.
+    They are looked at as a handshake begins, and count from the next one on.
     """
+    seen = [*map(file_state, (certificate, key))]
 
-    def __init__(self, create: Callable[..., ssl.SSLContext]) -> None:
-        self._create = create
-        self._seen: dict[tuple[str, str], tuple[ssl.SSLContext, object]] = {}
+    def look(*_: object) -> None:
+        nonlocal seen
+        with suppress(OSError):  # only one of the two files may have been replaced
+            if (now := [*map(file_state, (certificate, key))]) != seen:
+                # a trial load: raises if key and certificate do not match
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+                context.load_cert_chain(certificate, key)
+                seen = now
 
-    def __call__(self, **options: Any) -> ssl.SSLContext:
-        """Return a context that follows its files from now on."""
-        context = self._create(**options)
-        chain = str(options["certfile"]), str(options["keyfile"])
-        self._seen[chain] = context, [*map(file_state, chain)]
-        return context
-
-    def refresh(self) -> bool:
-        """Reload a certificate and its key if they have changed and belong together.
-
-        Returns
-        -------
-        bool
-            Whether they were reloaded; later connections use them.
-        """
-        loaded = False
-        for chain, (context, before) in list(self._seen.items()):
-            with suppress(OSError):  # only one of the two files may have been replaced
-                if (now := [*map(file_state, chain)]) != before:
-                    # a trial load: raises if key and certificate do not match
-                    ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(*chain)
-                    context.load_cert_chain(*chain)
-                    self._seen[chain] = context, now
-                    loaded = True
-        return loaded
-
-    async def follow(self) -> None:
-        """Check for renewed files between handshakes, which the same thread begins."""
-        while True:
-            await asyncio.sleep(FRESH)
-            self.refresh()
+    context.sni_callback = look
+    return context
 
 
 def file_state(path: str | Path) -> tuple[int, int] | None:

@@ -84,8 +84,6 @@ def _folder(federation: Federation) -> tuple[str, str]:
 
 
 def _certificate(federation: Federation) -> tuple[str, str]:
-    if federation.insecure:
-        return DOUBTFUL, "none: nothing is encrypted"
     check_valid(federation)
     if notice := expiry_notice(federation):
         return DOUBTFUL, notice
@@ -96,8 +94,8 @@ def _certificate(federation: Federation) -> tuple[str, str]:
 def _keys(federation: Federation) -> tuple[str, str]:
     """Return whether each site has a key by which it is let in."""
     keys = accepted_keys(federation.folder, federation.sites)
-    if federation.insecure or federation.has_flare:
-        return GOOD, "sites have kits of FLARE" if federation.has_flare else "sites need none"
+    if federation.has_flare:
+        return GOOD, "sites have kits of FLARE"
     if without := [site for site, own in keys.items() if not own]:
         return DOUBTFUL, f"{', '.join(without)}: not let in before rotate-key, or remove-site"
     return GOOD, "each site has one"

@@ -107,8 +107,6 @@ class Federation:
         HOST:PORT at which the sites reach the coordinator.
     sites : tuple of str
         The names of the sites.
-    insecure : bool
-        Whether there is no encryption and no site proves its identity; on one machine only.
     rows : mapping of str to float
         The largest number of rows, for each site for which one is stated.
     ranges : mapping of str to (float, float)
@@ -122,7 +120,6 @@ class Federation:
     folder: Path
     address: str
     sites: tuple[str, ...]
-    insecure: bool = False
     rows: Mapping[str, float] = field(default_factory=dict, hash=False)
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict, hash=False)
     bind: str | None = None
@@ -130,11 +127,6 @@ class Federation:
 
     def __post_init__(self) -> None:
         check_bounds(self.rows, self.ranges, self.sites)
-        if self.insecure and not self.place.is_loopback:
-            raise InputError(
-                f"insecure is for one machine (127.0.0.1), not for {self.host}: over a network "
-                "anyone could read the sums and pretend to be a site"
-            )
 
     @classmethod
     def load(cls, folder: Path) -> Federation:
@@ -177,10 +169,8 @@ class Federation:
         return self.place.local
 
     @property
-    def authority(self) -> Path | None:
-        """The file of the authority that vouches for the coordinator, None if there is none."""
-        if self.insecure:
-            return None
+    def authority(self) -> Path:
+        """The file of the authority that vouches for the coordinator."""
         own = self.file("certificates", "ca.crt")
         return own if own.exists() else system_store()
 
@@ -200,7 +190,6 @@ def create(
     sites: Sequence[str],
     address: str,
     *,
-    insecure: bool,
     bind: str | None = None,
     authority_key: Path | None = None,
 ) -> Federation:
@@ -214,8 +203,6 @@ def create(
         The names of the sites.
     address : str
         HOST:PORT at which the sites will reach the coordinator.
-    insecure : bool
-        Whether to omit certificates and keys, for one machine.
     bind : str, optional
         As in `Federation`.
     authority_key : Path, optional
@@ -230,12 +217,12 @@ def create(
     check_sites(sites)
     names = tuple(sorted(sites))
     place = Address.read(address, bind)
-    federation = Federation(folder.absolute(), str(place), names, insecure, bind=bind)
+    federation = Federation(folder.absolute(), str(place), names, bind=bind)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and is not an empty folder; choose another")
     public = _pages(federation)
-    certificates, secret = ({}, {}) if insecure else issue(place.names, federation.sites)
-    if authority_key is not None and not insecure:
+    certificates, secret = issue(place.names, federation.sites)
+    if authority_key is not None:
         write_new(authority_key, secret.pop("certificates/ca.key"))
     with atomic_folder(folder) as partial:
         for name, content in (public | certificates | secret | first_files()).items():
@@ -269,8 +256,6 @@ def grant(federation: Federation, **terms: Any) -> Path:
         If a term is invalid, the federation lacks such a site or has no certificates, or there is
         another permit with this id.
     """
-    if federation.insecure:
-        raise InputError(f"{federation.folder} is insecure: a permit needs its certificates")
     sites = terms.pop("sites", None) or federation.sites
     if unknown := sorted(set(sites) - set(federation.sites)):
         raise InputError(f"{federation.folder} has no site {unknown[0]!r}")
@@ -351,7 +336,7 @@ def readme(federation: Federation) -> bytes:
 
 def _kind(federation: Federation) -> str:
     """Return the folder of the templates for this federation's kind of authentication."""
-    return "insecure" if federation.insecure else "flare" if federation.has_flare else "secure"
+    return "flare" if federation.has_flare else "secure"
 
 
 def site_pages(federation: Federation, site: str) -> dict[str, bytes]:
@@ -372,9 +357,9 @@ def site_pages(federation: Federation, site: str) -> dict[str, bytes]:
 
 def _credentials(federation: Federation) -> str:
     """Return the lines of a site file that authenticate both ends."""
-    text = _template(f"{'insecure' if federation.insecure else 'secure'}/credentials.toml")
+    text = _template("secure/credentials.toml")
     is_new = not federation.file("certificates", "server.crt").exists()
-    if federation.insecure or is_new or federation.file("certificates", "ca.crt").exists():
+    if is_new or federation.file("certificates", "ca.crt").exists():
         return text
     return text.replace('"state/ca.crt"', json.dumps(SYSTEM))
 
@@ -382,7 +367,7 @@ def _credentials(federation: Federation) -> str:
 def described(federation: Federation) -> bytes:
     """Return the content of ``federation.toml``."""
     tables: dict[str, Mapping[str, Any]] = {"rows": federation.rows, "ranges": federation.ranges}
-    names = ("address", "bind", "sites", "insecure", "service")
+    names = ("address", "bind", "sites", "service")
     plain = {name: getattr(federation, name) for name in names}
     lines = [f"{name} = {json.dumps(value)}" for name, value in plain.items() if value is not None]
     for title, table in tables.items():

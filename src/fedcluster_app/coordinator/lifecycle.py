@@ -39,6 +39,7 @@ from fedcluster_app.coordinator.certificates import (
     file_state,
     former_keys,
     key_digest,
+    new_server_key,
     private_pem,
     read_public_key,
     site_key,
@@ -105,8 +106,6 @@ def add_sites(folder: Path, names: Sequence[str], public_key: Path | None = None
         check_sites([*federation.sites, *names], "sites")
         if public_key is not None and len(names) != 1:
             raise InputError("--public-key is the key of one site: name one")
-        if public_key is not None and federation.insecure:
-            raise InputError(f"{federation.folder} is insecure: its sites have no keys")
         grown = replace(federation, sites=tuple(sorted({*federation.sites, *names})))
         files: dict[str, bytes] = {}
         for name in names:
@@ -128,8 +127,6 @@ def _of_site(federation: Federation, name: str, public_key: Path | None) -> dict
     home, pages = state_at(name), site_pages(federation, name)
     named = {f"sites/{name}/{file}": text for file, text in pages.items()}
     files = {page: text for page, text in named.items() if not federation.file(page).exists()}
-    if federation.insecure:
-        return files
     granter = _granter(federation)
     files |= {f"{home}/coordinator.pub": granter} if granter else {}
     authority = federation.file("certificates", "ca.crt")
@@ -243,7 +240,6 @@ def rotate_key(folder: Path, name: str, public_key: Path | None = None) -> Path 
     """
     with changing(folder) as federation:
         check_member(federation, name)
-        _check_keys(federation)
         public, files = _new_key(federation, name, public_key)
         commit(federation.folder, files | place_keys(federation, {name: public})[0])
         note_keys(federation, "key rotated", name)
@@ -260,16 +256,9 @@ def revoke(folder: Path, name: str) -> None:
     """
     with changing(folder) as federation:
         check_member(federation, name)
-        _check_keys(federation)
         files = with_former(federation.folder, _digests(federation, name), REVOKED)
         commit(federation.folder, files, [current(name), upcoming(name)])
         note_keys(federation, "key revoked", name)
-
-
-def _check_keys(federation: Federation) -> None:
-    """Raise an error for a federation that does not identify its sites by keys."""
-    if federation.insecure:
-        raise InputError(f"{federation.folder} is insecure: its sites have no keys")
 
 
 def promote(folder: Path, names: Iterable[str]) -> None:
@@ -463,12 +452,10 @@ def renew(
         If the key of the authority is missing or does not belong to it, the authority has expired,
         or the file for the key of a new one exists.
     """
-    with _changing(folder) as federation:
+    with changing(folder) as federation:
         authority = Authority.make() if new_authority else _authority(federation, authority_key)
-        if new_key := new_key or new_authority:
-            key = ec.generate_private_key(ec.SECP384R1())
-        else:
-            key = server_key(federation)
+        new_key = new_key or new_authority
+        key = new_server_key() if new_key else server_key(federation)
         files, gone = {KEY: private_pem(key)} if new_key else {}, []
         if new_authority:
             files |= {AUTHORITY: authority.pem, **_at_sites(federation, authority.pem)}
@@ -508,7 +495,7 @@ def install(
         If it is not for this key or the host, is not valid now, or is not signed by the
         authority.
     """
-    with _changing(folder) as federation:
+    with changing(folder) as federation:
         chain, key = certificates(certificate), key or federation.file(KEY)
         _check_own(federation, certificate, chain[0], key)
         if authority is not None:
@@ -523,15 +510,6 @@ def install(
         commit(federation.folder, files, gone)
         noted(federation.folder, "certificate installed")
     return chain[0].not_valid_after_utc
-
-
-@contextmanager
-def _changing(folder: Path) -> Iterator[Federation]:
-    """Yield a federation with certificates that nobody else can change within the block."""
-    with changing(folder) as federation:
-        if federation.insecure:
-            raise InputError(f"{federation.folder} is insecure: it has no certificates")
-        yield federation
 
 
 def _at_sites(federation: Federation, authority: bytes) -> dict[str, bytes]:
@@ -663,8 +641,6 @@ def certificate_end(path: Path) -> datetime:
 
 def own_certificates(federation: Federation) -> list[Path]:
     """Return the certificates that identify the coordinator's own programs."""
-    if federation.insecure:
-        return []
     flare = FLARE if federation.has_flare else ()
     return [federation.file(name) for name in (*flare, CERTIFICATE)]
 
@@ -677,8 +653,6 @@ def expiry_notice(federation: Federation) -> str:
     InputError
         If the certificate cannot be read.
     """
-    if federation.insecure:
-        return ""
     how = command_line("federation", "certificate", federation.folder)
     notices = [notice_of(path, how) for path in own_certificates(federation)]
     for authority in map(federation.file, (FLARE_AUTHORITY, AUTHORITY)):
@@ -716,8 +690,6 @@ def check_valid(federation: Federation) -> None:
         With its date and advice.
     """
     how = command_line("federation", "certificate", federation.folder)
-    if federation.insecure:
-        return
     path, key = federation.file(CERTIFICATE), federation.file(KEY)
     try:
         chain = certificates(path)

@@ -21,14 +21,16 @@ from fedcluster.jobs import (
     job_from_json,
     procedure_of,
 )
-from fedcluster_app.coordinator.folder import FIRST_ROWS, first_rows, keep_first_rows
+from fedcluster_app.coordinator.folder import CANCEL, FIRST_ROWS, first_rows, keep_first_rows
+from fedcluster_app.coordinator.lifecycle import RevokedSites
 from fedcluster_app.records import load_record, record_or
 from fedcluster_app.report.job_files import write_job
 from fedcluster_app.report.messages import two_sites_line
 from fedcluster_app.secure.engine import SecureEngine
 from fedcluster_app.tables.outputs import atomic_folder
 from fedcluster_app.trust.owned_files import ORPHAN, running
-from fedcluster_app.wire.recorder import PROGRESS, RecordedEngine, WatchedEngine
+from fedcluster_app.wire.exchange import Carrier, RetryingTransport
+from fedcluster_app.wire.recorder import PROGRESS, RecordedEngine, WatchedEngine, note
 from fedcluster_app.wire.remote import RemoteEngine, Transport
 
 MODEL_FILES = {"model": "model-asked.json", "beside": "model-beside.json"}
@@ -41,7 +43,10 @@ RESULT = "result"
 LOGGER = logging.getLogger(__name__)
 
 HEADS = "log-heads.json"
-"""The file, in the folder of a run, with the last line of each site's log, by its hash."""
+"""The file, in the folder of a run, with the last line of each site's log, by its hash.
+
+It repeats what earlier runs knew, whose folders may be removed.
+"""
 
 
 def run_in_folder(
@@ -122,6 +127,41 @@ def lack(content: Mapping[str, Any], here: Collection[str]) -> str:
     if len(content["sites"]) - len(absent) >= enough:
         return ""
     return f"not connected: {', '.join(absent)}; {enough} sites are needed"
+
+
+def engine_of(
+    carrier: Carrier,
+    sites: Collection[str],
+    content: Mapping[str, Any],
+    folder: Path,
+    cancelled: Callable[[], bool] | None = None,
+    **how: Any,
+) -> RemoteEngine:
+    """Return the engine that asks the sites of a run over a carrier, until it is cancelled.
+
+    Parameters
+    ----------
+    carrier : Carrier
+        The carrier of the messages.
+    sites : collection of str
+        The sites that are asked.
+    content : mapping
+        The content of ``job.json``.
+    folder : Path
+        The folder of the run, in that of the federation, which has the current keys of each site.
+    cancelled : callable, optional
+        Returns whether the run is cancelled; by default as the folder says.
+    **how : object
+        Further arguments of `RetryingTransport`.
+    """
+
+    def responded(site: str) -> None:
+        note(folder / PROGRESS, heard=site)
+
+    cancelled = cancelled or (folder / CANCEL).exists
+    how["revoked"] = RevokedSites(folder.parents[1], sites)
+    transport = RetryingTransport(carrier, content["deadline"], cancelled, responded, **how)
+    return engine_over(transport, sites, **terms_of(content))
 
 
 def engine_over(
@@ -245,7 +285,7 @@ def _heads_kept(engine: RemoteEngine, folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        write_json(folder / HEADS, engine.log_heads)
+        write_json(folder / HEADS, known_heads(folder.parent) | engine.log_heads)
 
 
 @contextmanager

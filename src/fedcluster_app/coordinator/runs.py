@@ -261,7 +261,6 @@ def content_of(
         "job": job.kind,
         "parameters": parameters,
         "sites": sites,
-        "insecure": federation.insecure,
         **asdict(options),
         "out": RESULT,
     }
@@ -354,6 +353,8 @@ class RunQueue:
     silent = 2  # number of successive failures to answer that a transport's program is allowed
     attempts = 3
     """Number of times that a run is started automatically, over restarts of the coordinator."""
+    kept = 1000
+    """Number of ended runs whose folders stay, as all are read to list them."""
 
     def __init__(self, carrier: Carrier, observe: Callable[[Path], object] = str) -> None:
         self._carrier, self._observe = carrier, observe
@@ -493,6 +494,8 @@ class RunQueue:
         if outcome_of(folder):
             with self._change:
                 ended = _end(folder, Run.load(folder))
+                for old in _ended(self._carrier.federation)[: -self.kept]:
+                    shutil.rmtree(self._folder(old.name), ignore_errors=True)
             LOGGER.info("run is %s", ended.state, extra={"run": folder.name})
 
     def _goes_on(self, folder: Path) -> bool:
@@ -581,6 +584,10 @@ def _end(folder: Path, run: Run, error: str = "", state: str = "") -> Run:
     return ended
 
 
+def _ended(federation: Federation) -> list[Run]:
+    return [run for run in runs(federation) if run.state not in GOING]
+
+
 def prune(
     federation: Federation, *, older_than: timedelta | None = None, keep: int | None = None
 ) -> list[str]:
@@ -595,7 +602,7 @@ def prune(
     keep : int, optional
         The number of most recent runs to spare.
     """
-    ended = [run for run in runs(federation) if run.state not in GOING]
+    ended = _ended(federation)
     if keep is not None:
         ended = ended[: max(0, len(ended) - keep)]
     if older_than is not None:

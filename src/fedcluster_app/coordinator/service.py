@@ -42,7 +42,7 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import JOBS, Job, job_from_json, procedure_of
 from fedcluster.options.choices import MODELS
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster_app.coordinator.certificates import FRESH, FreshCertificate
+from fedcluster_app.coordinator.certificates import following
 from fedcluster_app.coordinator.door import DoorServer
 from fedcluster_app.coordinator.folder import ADDRESS, Federation
 from fedcluster_app.coordinator.lifecycle import certificates, own_certificates
@@ -63,7 +63,6 @@ from fedcluster_app.coordinator.runs import (
     runs,
 )
 from fedcluster_app.trust.audit_log import AuditLog
-from fedcluster_app.trust.identity import is_loopback
 from fedcluster_app.wire.recorder import PROGRESS
 
 
@@ -582,8 +581,6 @@ def listening(federation: Federation) -> socket.socket:
     """
     host, _, port = federation.service.rpartition(":")
     host = host.strip("[]")
-    if federation.insecure and not is_loopback(host):
-        raise InputError(f"service = {federation.service!r}: without encryption, use 127.0.0.1:0")
     listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -597,10 +594,7 @@ def listening(federation: Federation) -> socket.socket:
 
 
 def _config(federation: Federation, app: Starlette) -> uvicorn.Config:
-    encrypted: dict[str, Any] = {}
-    if not federation.insecure:
-        files = {"ssl_certfile": "server.crt", "ssl_keyfile": "server.key"}
-        encrypted = {key: federation.file("certificates", name) for key, name in files.items()}
+    chain = [federation.file("certificates", f"server.{end}") for end in ("crt", "key")]
     # Largest number of simultaneous connections; with more, those of strangers are closed.
     config = uvicorn.Config(
         app,
@@ -613,22 +607,13 @@ def _config(federation: Federation, app: Starlette) -> uvicorn.Config:
         proxy_headers=False,
         limit_concurrency=200,
         timeout_graceful_shutdown=1,
-        **encrypted,
+        ssl_certfile=chain[0],
+        ssl_keyfile=chain[1],
     )
     config.load()
-    if config.ssl is not None:
-        context, fresh = config.ssl, FreshCertificate(lambda **_: context)
-        fresh(certfile=config.ssl_certfile, keyfile=config.ssl_keyfile)
-        threading.Thread(target=_follow, args=[fresh], name="certificate", daemon=True).start()
+    assert config.ssl is not None
+    following(config.ssl, *chain)
     return config
-
-
-def _follow(certificate: FreshCertificate) -> None:
-    """Load a renewed certificate for later connections."""
-    while True:
-        time.sleep(FRESH)
-        if certificate.refresh():
-            LOGGER.info("the certificate was renewed")
 
 
 def _wait(server: uvicorn.Server, thread: threading.Thread) -> None:

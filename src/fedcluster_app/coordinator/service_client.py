@@ -59,8 +59,8 @@ class Coordinator:
     ----------
     folder : Path
         The folder of the federation, or of the operator.
-    authority : Path, optional
-        The certificate of the authority that vouches for it; without one, there is no encryption.
+    authority : Path
+        The certificate of the authority that vouches for it.
     federation : Federation, optional
         The federation, on the coordinator's own machine.
     elsewhere : str
@@ -68,7 +68,7 @@ class Coordinator:
     """
 
     folder: Path
-    authority: Path | None
+    authority: Path
     federation: Federation | None = None
     elsewhere: str = ""
     interval = 0.2  # seconds between two checks for an outcome
@@ -147,12 +147,11 @@ class Coordinator:
 
     @cached_property
     def _client(self) -> httpx.Client:
-        scheme = "http" if self.authority is None else "https"
         try:
             trusted = ssl.create_default_context(cafile=self.authority)
         except OSError as error:
             raise InputError(f"{self.authority} holds no certificate: put back a copy") from error
-        url = f"{scheme}://{self.address}"
+        url = f"https://{self.address}"
         client = httpx.Client(base_url=url, verify=trusted, timeout=self.patience, trust_env=False)
         weakref.finalize(self, client.close)
         return client
@@ -294,7 +293,7 @@ def check_remote(federation: Federation, out: Path) -> None:
     if out.exists():
         raise InputError(f"{out} exists; choose another --out")
     port = federation.service.rpartition(":")[2]
-    if federation.insecure or port == "0":
+    if port == "0":
         raise InputError(
             f"operators are listened to at {federation.service} only: in "
             f"{federation.file('federation.toml')}, set service to an address that others reach, "

@@ -33,7 +33,7 @@ from fedcluster_app.report.messages import limits_in_words, named_objective, pri
 WON = "the best run, after its start"
 
 
-def convergence(run: Run, of: str = WON) -> Content:
+def convergence(run: Run) -> Content:
     """Return the convergence of the objective and the centres, and the run it is about."""
     history = run.history["history"] if run.history else ()
     if not history:
@@ -60,7 +60,7 @@ def convergence(run: Run, of: str = WON) -> Content:
     numbers = parts.table("Round by round", header, rows)
     lead = (
         f"The {name}{meant} and the largest distance that a centre moved, for each round of "
-        f"{of}. Both refer to the prepared rows."
+        f"{WON}. Both refer to the prepared rows."
     )
     return [parts.paragraphs(lead), parts.beside(Markup("").join(curves), numbers)]
 

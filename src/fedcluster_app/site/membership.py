@@ -359,13 +359,11 @@ class Membership:
     ----------
     coordinator : str
         HOST:PORT of the coordinator.
-    certificate : str, optional
+    certificate : str
         The file of the authority that vouches for the coordinator, or "system" for the authorities
         that the machine trusts.
-    key : str, optional
+    key : str
         The file of the site's own key.
-    insecure : bool
-        Whether there is neither, on one machine only.
     results : str
         The folder that receives the model and the labels.
     log : str
@@ -389,9 +387,8 @@ class Membership:
     """
 
     coordinator: Coordinator
-    certificate: str | None = None
-    key: str | None = None
-    insecure: bool = False
+    certificate: str = ""
+    key: str = ""
     results: str = "results"
     log: str = LOG
     log_megabytes: int = MEGABYTES
@@ -418,8 +415,8 @@ class Membership:
         except InputError as error:
             raise InputError(f"{where} {error}") from error
         credentials = {"certificate": membership.certificate, "key": membership.key}
-        for key, name in {} if membership.insecure else credentials.items():
-            if name is None:
+        for key, name in credentials.items():
+            if not name:
                 raise InputError(f"{where} {key!r} is missing")
             if name != SYSTEM and not (site.path.parent / name).is_file():
                 raise InputError(
@@ -428,21 +425,19 @@ class Membership:
                 )
         return membership
 
-    def authority(self, folder: Path) -> Path | None:
-        """Return the file of the authority that vouches for the coordinator, None if there is none.
+    def authority(self, folder: Path) -> Path:
+        """Return the file of the authority that vouches for the coordinator.
 
         Parameters
         ----------
         folder : Path
             The folder of the site file.
         """
-        if self.insecure or self.certificate is None:
-            return None
         return system_store() if self.certificate == SYSTEM else folder / self.certificate
 
     def identity(self, folder: Path) -> str:
         """Return the coordinator's identity in permits and logs; see `coordinator_identity`."""
-        own = None if self.certificate in {None, SYSTEM} else folder / str(self.certificate)
+        own = None if self.certificate == SYSTEM else folder / self.certificate
         return coordinator_identity(own, Address.read(self.coordinator).host)
 
 
@@ -669,15 +664,7 @@ def site_questions(site: SiteFile, membership: Membership) -> QuestionFolder:
 
 
 def site_permits(site: SiteFile, membership: Membership) -> SitePermits:
-    """Return the permits of a site.
-
-    Raises
-    ------
-    InputError
-        If the federation has no certificates, which permits require.
-    """
-    if membership.insecure or membership.certificate is None:
-        raise refused("permits-insecure", where=f"{site.path}: ")
+    """Return the permits of a site."""
     folder, state = site.path.absolute().parent, site.state_folder
     granter, key = state / "coordinator.pub", state / "permit.key"
     who = membership.identity(folder)
@@ -694,11 +681,9 @@ def site_auditor(
     InputError
         If the log was changed or cannot be written, or permits are required and cannot be checked.
     """
-    log, coordinator = site_log(site, membership), f"{membership.coordinator}, insecure"
+    log, authority = site_log(site, membership), membership.identity(site.path.absolute().parent)
     permits = site_permits(site, membership) if site.permits else None
-    if membership.certificate is not None and not membership.insecure:
-        authority = membership.identity(site.path.absolute().parent)
-        coordinator = f"{membership.coordinator}, certificate {authority}"
+    coordinator = f"{membership.coordinator}, certificate {authority}"
     with log.locked():
         pass
     questions = site_questions(site, membership)

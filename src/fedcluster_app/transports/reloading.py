@@ -27,7 +27,7 @@ MARK = "reload"
 RELOADED = "the site was reloaded"
 """Event of the log: the site file has changed, or the rows were read again."""
 
-FIXED = ("coordinator", "certificate", "key", "insecure")
+FIXED = ("coordinator", "certificate", "key")
 """Settings of a connection, which only a restart can change."""
 
 

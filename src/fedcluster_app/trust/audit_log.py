@@ -3,7 +3,8 @@
 A line contains the hash of the line before it and ends with its own, the SHA-256 of everything
 before it. So a changed, removed, inserted or moved line breaks the chain. A head file beside the
 log names the last line, so that truncation is noticed. A full file is renamed to
-``audit-0001.jsonl``, and the next one continues the chain.
+``audit-0001.jsonl``, and the next one continues the chain. Its first line names the oldest file
+that is still there; those before it are removed.
 
 Hashes leave the site: each reply contains the last one. A coordinator knows or guesses nearly all
 of a line, so each line also contains random bits. Without them, the hash would confirm guesses,
@@ -48,6 +49,7 @@ TWICE = (
     "rows; if there is none, answer with a privacy budget instead of groups"
 )
 
+LOST = "files before it were removed"
 MARK = b',"hash":"'
 """Separator of the content of a line and its hash."""
 
@@ -66,6 +68,8 @@ class Head:
         The random name of the log, and the site.
     part : int
         The number of the file, from 1.
+    oldest : int
+        That of the oldest file that was not removed.
     latest : str
         The latest time in the log, which never goes back even if the clock does.
     permits : mapping of str to mapping
@@ -85,6 +89,7 @@ class Head:
     log: str = ""
     site: str = ""
     part: int = 0
+    oldest: int = 1
     latest: str = ""
     permits: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     spent: float = 0.0
@@ -100,6 +105,7 @@ class Head:
             line.get("log", self.log),
             line.get("site", self.site),
             line.get("part", self.part),
+            line.get("oldest", self.oldest),
             max(self.latest, line["time"]),
             {**self.permits, **line.get("permits", {})},
             max(self.spent, line.get("spent", 0.0)),
@@ -121,6 +127,9 @@ class AuditLog:
     largest : int
         Size in bytes from which on the file is renamed and a new one started.
     """
+
+    kept = 15
+    """Number of older files that stay: with the default size, a log takes 1 GB at most."""
 
     # Default size in bytes from which on a file of the log is full.
     def __init__(self, path: Path, site: str, largest: int = 64 << 20) -> None:
@@ -211,7 +220,7 @@ class AuditLog:
         self._begin()
 
     def _begin(self) -> None:
-        """Write the first line of a file, which repeats the summary of earlier files."""
+        """Write the first line of a file, which repeats the summary of earlier ones; remove old."""
         head = self._head
         self._file = self._offset = 0
         entry = {"event": BEGUN, "log": head.log or secrets.token_hex(16), "site": self._site}
@@ -221,7 +230,11 @@ class AuditLog:
         state |= {"groups": dict(head.groups)} if head.groups else {}
         if head.coordinator:
             state |= {"coordinator": head.coordinator, "run": head.newest}
-        self._write({**entry, "part": head.part + 1, **state})
+        part = head.part + 1
+        oldest = {"oldest": part - self.kept} if part > self.kept + 1 else {}
+        self._write({**entry, "part": part, **oldest, **state})
+        for path in parts_of(self.path)[: -self.kept]:
+            path.unlink()
         self._file = self.path.stat().st_ino
 
     def _write(self, entry: Line) -> None:
@@ -320,7 +333,7 @@ def verify(path: Path, known: str = "") -> tuple[Head, int | None]:
     InputError
         With the file and the line at which the chain breaks, or with what is missing.
     """
-    end, known_line = Head(), None
+    end, known_line, begins = Head(), None, 0
     with ExitStack() as stack:
         with suppress(PermissionError, FileNotFoundError):  # a copy may have no lock
             lock(stack.enter_context(path.with_suffix(".lock").open("rb")), shared=True)
@@ -330,10 +343,12 @@ def verify(path: Path, known: str = "") -> tuple[Head, int | None]:
         for each in files:
             content = _content(each)
             whole = content[: content.rfind(b"\n") + 1]
-            for _, head in _chain(whole, end, each, first=not end.line):
-                end = head
+            for _, head in _chain(whole, end, each):
+                begins, end = begins or head.part, head
                 if known and known_line is None and head.hash.startswith(known):
                     known_line = head.line
+        if begins > end.oldest:
+            _complain(files[0], 1, f"{LOST}: the log begins with file {end.oldest}")
         _check_end(path, content, end)
         if whole != content:
             what = "is half a line, left by a crash; the program sets it aside when it starts"
@@ -341,10 +356,8 @@ def verify(path: Path, known: str = "") -> tuple[Head, int | None]:
     return end, known_line
 
 
-def _chain(
-    content: bytes, head: Head, path: Path, *, first: bool = False
-) -> Iterator[tuple[Line, Head]]:
-    """Yield the lines of a file and the head after each; ``first``: the log must begin there."""
+def _chain(content: bytes, head: Head, path: Path) -> Iterator[tuple[Line, Head]]:
+    """Yield the lines of a file and the head after each; the log, or a file of it, begins there."""
     for number, raw in enumerate(content.split(b"\n")[:-1], 1):
         body, _, end = raw.rpartition(MARK)
         own_hash = sha256(body).hexdigest()
@@ -356,9 +369,9 @@ def _chain(
         except (ValueError, LookupError, TypeError, AttributeError):
             _complain(path, number, "is not a line of such a log")
         follows = (line["line"], line["previous"]) == (head.line + 1, head.hash)
-        if (head.line or first or not begins) and not follows:
-            lost = "files before it were" if begins else "lines were changed, put in, moved or"
-            _complain(path, number, f"does not follow from the line before: {lost} removed")
+        if (head.line or not begins or line.get("part") == 1) and not follows:
+            lost = LOST if begins else "lines were changed, put in, moved or removed"
+            _complain(path, number, f"does not follow from the line before: {lost}")
         head = after
         yield line, head
 

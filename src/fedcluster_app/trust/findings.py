@@ -67,15 +67,15 @@ def versions(packages: Sequence[str]) -> Finding:
     return Finding("versions", GOOD, ", ".join(told))
 
 
-def reached(address: Address, authority: Path | None, host: str = "") -> Finding:
+def reached(address: Address, authority: Path, host: str = "") -> Finding:
     """Return whether a coordinator is reached, and who vouches for it for how long.
 
     Parameters
     ----------
     address : Address
         Where it is.
-    authority : Path, optional
-        The file of the authority that vouches for it; without one, there is no encryption.
+    authority : Path
+        The file of the authority that vouches for it.
     host : str
         The host of its certificate, if that is not the one of the address.
     """
@@ -83,8 +83,6 @@ def reached(address: Address, authority: Path | None, host: str = "") -> Finding
     try:
         # Time within which the coordinator must accept a connection.
         with socket.create_connection((address.host, address.port), 5.0) as line:
-            if authority is None:
-                return Finding(what, DOUBTFUL, f"{place} is reached, without encryption")
             context = ssl.create_default_context(cafile=str(authority))
             with context.wrap_socket(line, server_hostname=host or address.host) as encrypted:
                 certificate = encrypted.getpeercert() or {}

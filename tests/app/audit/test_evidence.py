@@ -134,7 +134,12 @@ def test_limits_and_a_budget_promise_something_else(tmp_path: Path) -> None:
     assert "every answer has noise" in budget["statement"]
 
 
-FEDERATION = ("[federation]", 'coordinator = "127.0.0.1:9092"', "insecure = true")
+FEDERATION = (
+    "[federation]",
+    'coordinator = "127.0.0.1:9092"',
+    'certificate = "system"',
+    'key = "site.toml"',
+)
 
 
 def test_what_has_left_is_counted_from_the_log(tmp_path: Path) -> None:

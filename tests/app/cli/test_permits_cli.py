@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from grids import KNOWN, process_grid
+from grids import KNOWN, over_grid, process_grid
 from hypothesis import given
 from hypothesis import strategies as st
 from typed import invoke
@@ -24,7 +24,6 @@ from fedcluster_app.coordinator.run_job import run_job
 from fedcluster_app.coordinator.runs import Run, content_of, how_to_go_on
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, site_auditor, site_log, site_responder
-from fedcluster_app.transports.flower._transport import flower_engine
 from fedcluster_app.trust.audit_log import read_log, verify
 from fedcluster_app.trust.permits import NO_PERMIT
 from fedcluster_app.wire.remote import RemoteEngine
@@ -43,7 +42,7 @@ PREPARED = PreprocessingSpec(missing="mean")
 def trial(tmp_path: Path) -> Path:
     """A federation whose sites demand permits."""
     folder = tmp_path / "trial"
-    create(folder, SITES, "cluster.example.org:8443", insecure=False)
+    create(folder, SITES, "cluster.example.org:8443")
     for name, X in zip(SITES, ROWS, strict=True):
         home = folder / "sites" / name
         lines = [f"{x!r},{y!r},{3 * y!r},{'ab'[x > 3]}" for x, y in X.tolist()]
@@ -97,7 +96,7 @@ def responder(trial: Path, name: str) -> Responder:
 
 def engine(trial: Path, permit: str | None = "hips-1") -> RemoteEngine:
     sites = [responder(trial, name) for name in SITES]
-    return flower_engine(*process_grid(sites), deadline=3600.0, permit=permit)
+    return over_grid(*process_grid(sites), deadline=3600.0, permit=permit)
 
 
 def content(out: Path, kind: str, job: Fit | SelectK | Evaluate, **more: object) -> dict:
@@ -247,20 +246,6 @@ def test_a_permit_is_not_written_over_another(trial):
     command = ["federation", "permit", trial, "hips-1", "--columns", "age", *terms()]
     status, said = invoke(*command)
     assert (status, "hips-1.toml exists; give the permit another id" in said) == (2, True)
-
-
-def test_without_certificates_there_are_no_permits(tmp_path):
-    create(tmp_path / "f", ["a"], "127.0.0.1:8443", insecure=True)
-    command = ["federation", "permit", tmp_path / "f", "hips-1", "--columns", "age", *terms()]
-    status, said = invoke(*command)
-    assert (status, "is insecure: a permit needs its certificates" in said) == (2, True)
-    home = tmp_path / "f/sites/a"
-    (home / "rows.csv").write_text("x\n1\n2\n3\n")
-    content = (home / "site.toml").read_text()
-    (home / "site.toml").write_text(content + "\n[permits]\nrequired = true\n")
-    SiteFile.load(home / "site.toml").confirm()
-    status, said = invoke("site", "start", home / "site.toml")
-    assert (status, "permits need a federation with certificates" in said) == (2, True), said
 
 
 @pytest.mark.parametrize(

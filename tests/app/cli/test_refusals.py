@@ -50,7 +50,7 @@ from fedcluster_app.coordinator.runs import content_of
 from fedcluster_app.secure.engine import SecureEngine
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.means import group_once
-from fedcluster_app.site.membership import Membership, site_permits, site_secure
+from fedcluster_app.site.membership import Membership, site_secure
 from fedcluster_app.wire.remote import RemoteEngine
 
 pytestmark = pytest.mark.usefixtures("short_searches")
@@ -160,7 +160,7 @@ def command(line: str) -> Ask:
     return ask
 
 
-JOINED = '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+JOINED = '[federation]\ncoordinator = "127.0.0.1:1"\ncertificate = "system"\nkey = "site.toml"\n'
 FILE = 'path = "rows.csv"\n'
 QUERY = 'url = "sqlite:///x"\nquery = "select 1"\n'
 BUDGET = "[privacy]\nepsilon = 1.0\ndelta = 1e-6\n"
@@ -210,7 +210,7 @@ def run_of(**words: Any) -> Ask:
     """A run that is handed to the coordinator of a federation."""
 
     def ask(folder: Path) -> Any:
-        made = create(folder / "trial", list(PARTS), "127.0.0.1:1", insecure=True)
+        made = create(folder / "trial", list(PARTS), "127.0.0.1:1")
         return content_of(made, folder / "run", fit_of(**words), RunOptions(folder / "out"))
 
     return ask
@@ -372,9 +372,6 @@ REACHED: dict[str, list[Ask | str]] = {
     ],
     "colluders-alone": [
         site_file("", JOINED + BUDGET + "colluders = 1\n", then=joined(site_secure))
-    ],
-    "permits-insecure": [
-        site_file("", JOINED + "[permits]\nrequired = true\n", then=joined(site_permits))
     ],
     "adjust-site": [
         fit(partial(here, chunked), prepare=PreprocessingSpec(adjust="site")),

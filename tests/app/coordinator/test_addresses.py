@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from fedcluster.errors import InputError
 from fedcluster_app.cli import app
-from fedcluster_app.coordinator import lifecycle
+from fedcluster_app.coordinator import certificates, lifecycle
 from fedcluster_app.coordinator import lifecycle as expiry
 from fedcluster_app.coordinator.certificates import Authority
 from fedcluster_app.coordinator.folder import Federation, create
@@ -77,27 +77,9 @@ def test_what_is_no_address_is_refused(address: str, bind: str | None, tmp_path:
     assert not (tmp_path / "f").exists()
 
 
-@pytest.mark.parametrize(
-    ("address", "bind", "allowed"),
-    [
-        ("[::1]:8443", None, True),
-        ("localhost:8443", "127.0.0.1", True),
-        ("127.0.0.1:8443", "0.0.0.0", False),
-        ("[::2]:8443", None, False),
-    ],
-)
-def test_without_encryption_nobody_else_can_reach_it(address, bind, allowed, tmp_path) -> None:
-    how = {"insecure": True, "bind": bind}
-    if allowed:
-        create(tmp_path / "f", ["a"], address, **how)
-        return
-    with pytest.raises(InputError, match="insecure is for one machine"):
-        create(tmp_path / "f", ["a"], address, **how)
-
-
 def test_the_certificate_names_the_host_in_ascii_and_where_it_listens(tmp_path: Path) -> None:
     address = "klinikum-köln.example:8443"
-    create(tmp_path / "f", ["a"], address, insecure=False, bind="10.1.2.3")
+    create(tmp_path / "f", ["a"], address, bind="10.1.2.3")
     federation = Federation.load(tmp_path / "f")
     assert (federation.bind, federation.local_address) == ("10.1.2.3", "10.1.2.3:8443")
     [certificate, _] = expiry.certificates(tmp_path / "f" / expiry.CERTIFICATE)
@@ -120,10 +102,13 @@ def has_ipv6() -> bool:
 @pytest.mark.long
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback number")
-def test_a_federation_over_ipv6_with_a_certificate_of_a_public_authority(tmp_path: Path) -> None:
+def test_a_federation_over_ipv6_with_a_certificate_of_a_public_authority(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The certificate is for the host only, and sites trust what their machine trusts."""
 
     def prepare(running: RunningFederation) -> None:
+        monkeypatch.setattr(certificates, "AUTHORITY", "public")
         authority, ca = Authority.make(), tmp_path / "authority.crt"
         key = lifecycle.server_key(running.federation).public_key()
         (tmp_path / "server.crt").write_bytes(authority.sign(["::1"], key, own=False))

@@ -33,9 +33,7 @@ WORD = "correct horse"
 @pytest.fixture
 def federation(tmp_path: Path) -> Federation:
     """With a run that was done, and one that a coordinator was at."""
-    federation = create(
-        tmp_path / "trial", ["north", "south"], "one.example.org:8443", insecure=False
-    )
+    federation = create(tmp_path / "trial", ["north", "south"], "one.example.org:8443")
     with operated(federation) as coordinator:
         owner = coordinator.by()
         done, going = owner.begin(), owner.begin()
@@ -193,12 +191,3 @@ def test_another_address_has_a_certificate(federation: Federation) -> None:
     assert "one.example.org" not in str(names)
     assert there.file("certificates/ca.crt").read_bytes() == authority
     assert "two.example.org:9443" in there.file("README.md").read_text()
-
-
-def test_an_insecure_federation_stays_on_its_machine(tmp_path: Path) -> None:
-    federation = create(tmp_path / "trial", ["a"], "127.0.0.1:8443", insecure=True)
-    moved(federation, "127.0.0.1:9443")
-    assert Federation.load(federation.folder).port == 9443
-    moved(Federation.load(federation.folder), "example.org:8443")
-    status, said = invoke("federation", "operator", federation.folder)
-    assert (status, "is for one machine" in said) == (2, True), said

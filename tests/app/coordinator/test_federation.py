@@ -31,13 +31,12 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
     load_ssh_public_key,
 )
-from grids import KNOWN, process_grid
+from grids import KNOWN, over_grid, process_grid
 from ports import free_port
 from typed import invoke
 from typer.testing import CliRunner
 
-from fedcluster.engines import wire
-from fedcluster.errors import InputError, SiteError
+from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, Fit, SelectK, fit_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
@@ -51,16 +50,13 @@ from fedcluster_app.report.messages import shown
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, site_auditor
 from fedcluster_app.site.worker import keep_results
-from fedcluster_app.transports.flower import _app as apps
 from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower import coordinator
 from fedcluster_app.transports.flower._launcher import SECRET, FleetOnly
 from fedcluster_app.transports.flower._programs import is_healthy
-from fedcluster_app.transports.flower._transport import discover_nodes, flower_engine
 from fedcluster_app.trust import owned_files
 from fedcluster_app.trust.audit_log import read_log
 from fedcluster_app.trust.owned_files import ManagedProcess, shorten_log, wait_for_port
-from fedcluster_app.wire.exchange import RetryingTransport
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
 
@@ -83,7 +79,7 @@ def with_limits(folder: Path, smallest: int = 2) -> None:
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """A federation whose sites have rows, and answer exactly."""
-    create(tmp_path / "trial", SITES, "cluster.example.org:8443", insecure=False)
+    create(tmp_path / "trial", SITES, "cluster.example.org:8443")
     for name in SITES:
         with_limits(tmp_path / "trial" / "sites" / name)
     for name, X in ROWS.items():
@@ -96,7 +92,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_private_keys_are_for_their_owner_only(folder: Path) -> None:
     before = os.umask(0)
-    create(folder / "inner", ["a"], "cluster.example.org:8443", insecure=False)
+    create(folder / "inner", ["a"], "cluster.example.org:8443")
     assert os.umask(before) == 0
     for path in ((folder / "inner"), *(folder / "inner").rglob("*")):
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -145,22 +141,19 @@ def test_the_site_s_folder_is_ready_to_use(folder: Path) -> None:
     membership = Membership.from_site_file(site)
     assert site.name == "north"
     assert membership.coordinator == "cluster.example.org:8443"
-    assert not membership.insecure
     readme = (folder / "sites/north/README.md").read_text()
     assert "fedcluster site start site.toml" in readme
     assert "{" not in readme + (folder / "README.md").read_text()
 
 
 def test_a_site_s_folder_shows_what_an_administrator_needs(folder: Path, tmp_path: Path) -> None:
-    """The program keeps the rest in one folder, also where there are no keys."""
+    """The program keeps the rest in one folder."""
     home = folder / "sites/north"
     run_job(engine(folder), content(tmp_path / "out", fit_of(2)), tmp_path / "run")
     shown = {path.name for path in home.iterdir()}
     assert shown == {"site.toml", "README.md", "logs", "results", "state", "rows.csv"}
     kept = {path.name for path in (home / "state").iterdir()}
     assert kept == {"files.md", "key", "ca.crt", "coordinator.pub", "site.columns"}
-    insecure = create(tmp_path / "plain", ["a"], "127.0.0.1:1", insecure=True).file("sites", "a")
-    assert {path.name for path in insecure.iterdir()} == {"site.toml", "README.md", "state"}
 
 
 def test_a_federation_reads_what_was_written(folder: Path) -> None:
@@ -180,7 +173,6 @@ def test_a_federation_reads_what_was_written(folder: Path) -> None:
         ("--sites a,A", "differ in capital letters only"),
         ("--sites a,../b", "site name '../b': use letters"),
         ("--sites a,", "site name '': use letters"),
-        ("--sites a --address 10.0.0.1:8443 --insecure", "insecure is for one"),
     ],
 )
 def test_what_makes_no_federation_is_refused(options, reason, tmp_path):
@@ -264,7 +256,7 @@ def engine(folder: Path, **how) -> RemoteEngine:
             )
         )
     how = {"deadline": 3600.0} | how  # nobody is asked twice, however slow the machine is
-    return flower_engine(*process_grid(given), **how)
+    return over_grid(*process_grid(given), **how)
 
 
 def _keep(site: SiteFile, results: Path, model: dict) -> None:
@@ -453,36 +445,6 @@ def test_nothing_has_left_before_anything_was_asked(folder: Path) -> None:
     assert said.startswith("0 answers left site north")
 
 
-def test_without_keys_the_sites_say_their_names(folder: Path) -> None:
-    """In an insecure federation, on one machine."""
-    sites = [Responder(SiteFile.load(folder / "sites" / n / "site.toml").client()) for n in SITES]
-    grid, nodes = process_grid(sites)
-    assert discover_nodes(grid, SITES, 5) == nodes
-    assert discover_nodes(grid, [*SITES, "west"], 0.3) == nodes
-    given = {"nodes": {}, "insecure": True, "sites": [*SITES, "west"], "quorum": None}
-    with pytest.raises(SiteError, match="not connected: west; 3 sites are needed"):
-        apps.engine_for(grid, {**given, "deadline": 0.3})
-    assert len(apps.engine_for(grid, {**given, "deadline": 0.3, "quorum": 2}).introduce()) == 2
-
-
-def test_a_site_that_says_its_name_too_late_is_asked_anew(folder: Path, monkeypatch) -> None:
-    """Its policy refuses a question whose number does not rise within a run."""
-    sites = [Responder(SiteFile.load(folder / "sites" / n / "site.toml").client()) for n in SITES]
-    grid, nodes = process_grid(sites)
-    asked: list[int] = []
-
-    def exchange(self, questions, _):
-        headers = [wire.unpack(question)[0] for question in questions.values()]
-        asked.extend(header["exchange"] for header in headers[:1])
-        late = len(asked) == 1
-        return ({}, {}) if late else real(self, questions, _)
-
-    real = RetryingTransport.exchange
-    monkeypatch.setattr(RetryingTransport, "exchange", exchange)
-    assert discover_nodes(grid, SITES, 5) == nodes
-    assert asked == [0, 1]
-
-
 def test_a_program_ends_with_its_reason_and_not_with_its_farewell(tmp_path):
     log = tmp_path / "log"
     log.write_text(
@@ -570,7 +532,6 @@ def test_a_program_that_does_not_start_is_complained_of(tmp_path: Path) -> None:
 
 def test_nobody_answers_at_a_free_port(tmp_path: Path, folder: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
-    assert not is_healthy(address, None)
     assert not is_healthy(address, folder / "certificates/ca.crt")
 
 
@@ -598,19 +559,18 @@ def listening(certificate: Path | None, key: Path | None) -> Iterator[str]:
 
 def test_a_coordinator_of_other_certificates_or_encryption_is_refused(folder: Path) -> None:
     """As soon as it answers, and not after waiting for another."""
-    create(folder / "other", ["north"], "cluster.example.org:8443", insecure=False)
+    create(folder / "other", ["north"], "cluster.example.org:8443")
     authority, other = (at / "certificates/ca.crt" for at in (folder, folder / "other"))
     certificate = folder / "certificates/server.crt"
     with listening(certificate, certificate.with_suffix(".key")) as address:
         assert is_healthy(address, authority)
         with pytest.raises(InputError, match=r"certificate is not vouched for by .*other"):
             is_healthy(address, other)
-        with pytest.raises(InputError, match="the coordinator wants an encrypted connection"):
-            is_healthy(address, None)
-    with listening(None, None) as address:
-        assert is_healthy(address, None)
-        with pytest.raises(InputError, match=f"the coordinator at {address} does not encrypt"):
-            is_healthy(address, authority)
+    with (
+        listening(None, None) as address,
+        pytest.raises(InputError, match=f"the coordinator at {address} does not encrypt"),
+    ):
+        is_healthy(address, authority)
 
 
 def test_rounds_without_a_site_are_told_in_a_line_for_each_reason() -> None:

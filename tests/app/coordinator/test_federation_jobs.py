@@ -31,7 +31,7 @@ GROUPS = {"a": (30, 20), "b": (45, 27), "c": (65, 24)}
 @pytest.fixture
 def trial(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A federation whose sites have two columns of three groups of rows, and their labels."""
-    create(tmp_path / "trial", SITES, "cluster.example.org:8443", insecure=False)
+    create(tmp_path / "trial", SITES, "cluster.example.org:8443")
     rng = np.random.default_rng(0)
     for name, seen in zip(SITES, ("ab", "bc"), strict=True):
         kinds = rng.choice(list(seen), size=40)

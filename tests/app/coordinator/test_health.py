@@ -30,7 +30,7 @@ from fedcluster_app.wire.recorder import PROGRESS
 
 @pytest.fixture
 def federation(tmp_path: Path) -> Federation:
-    return create(tmp_path / "trial", ["north", "south"], "127.0.0.1:8443", insecure=False)
+    return create(tmp_path / "trial", ["north", "south"], "127.0.0.1:8443")
 
 
 @pytest.fixture
@@ -209,8 +209,9 @@ def test_the_end_of_the_certificate_is_known(federation: Federation, tmp_path: P
     raw = federation.file("certificates", "server.crt").read_bytes()
     ends = min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(raw))
     assert days == pytest.approx((ends - datetime.now(UTC)).total_seconds() / 86400, abs=0.1)
-    insecure = create(tmp_path / "i", ["a"], "127.0.0.1:8443", insecure=True)
-    assert days_of_certificate(insecure) is None
+    gone = create(tmp_path / "i", ["a"], "127.0.0.1:8443")
+    gone.file("certificates", "server.crt").unlink()
+    assert days_of_certificate(gone) is None
 
 
 def test_show_warns_of_a_certificate_that_ends(federation, monkeypatch) -> None:

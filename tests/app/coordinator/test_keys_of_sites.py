@@ -45,7 +45,7 @@ from fedcluster_app.transports.flower.coordinator import Registry, key_status, n
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    create(tmp_path / "trial", ["north", "south"], "127.0.0.1:8443", insecure=False)
+    create(tmp_path / "trial", ["north", "south"], "127.0.0.1:8443")
     (tmp_path / "trial/flower").mkdir(mode=0o700)
     return tmp_path / "trial"
 
@@ -137,14 +137,14 @@ def test_a_site_asks_how_its_key_stands(folder, table, monkeypatch):
 
     monkeypatch.setattr(programs, "get", get)
     key = folder / "sites/north/state/key"
-    assert member.key_status("127.0.0.1:1", None, key) == "known"
+    assert member.key_status("127.0.0.1:1", folder, key) == "known"
     toml = folder / "sites/north/site.toml"
     assert member.told_by_coordinator(toml) == {"status": "known", "version": __version__}
     made = make_site_key(folder / "sites/north", "state/key")
     assert made.waits
     waiting = key.with_name("key.next")
-    assert member.key_status("127.0.0.1:1", None, waiting) == "unknown"
-    assert member.key_status("127.0.0.1:1", None, folder / "none") == ""
+    assert member.key_status("127.0.0.1:1", folder, waiting) == "unknown"
+    assert member.key_status("127.0.0.1:1", folder, folder / "none") == ""
     waiting.replace(key)
     told = member.told_by_coordinator(toml)
     assert told == {"status": "unknown", "version": ""}, "whoever has no key learns no version"
@@ -154,7 +154,7 @@ def test_a_site_asks_how_its_key_stands(folder, table, monkeypatch):
 @pytest.mark.parametrize("said", ["a\x1b[31m", "a\nb", "übel", "x" * 101])
 def test_what_a_coordinator_says_of_a_key_is_one_plain_line(said, folder, monkeypatch):
     monkeypatch.setattr(programs, "get", lambda *_, **__: httpx.Response(200, text=said))
-    told = member.key_status("127.0.0.1:1", None, folder / "sites/north/state/key")
+    told = member.key_status("127.0.0.1:1", folder, folder / "sites/north/state/key")
     assert told in {"", "x" * 100}
     assert member.why_not_let_in(told) == ""
 
@@ -220,7 +220,7 @@ def control(monkeypatch: pytest.MonkeyPatch) -> Control:
 
 @pytest.fixture
 def registry(folder: Path, control: Control) -> Registry:
-    registry = Registry(Federation.load(folder), Access("127.0.0.1:1", None, b""))
+    registry = Registry(Federation.load(folder), Access("127.0.0.1:1", folder / "ca.crt", b""))
     registry.update()
     return registry
 
@@ -301,7 +301,7 @@ def test_a_key_that_flower_does_not_take_hinders_no_other(folder, control, regis
 def test_a_folder_that_is_damaged_meanwhile_changes_nothing(folder, control, monkeypatch, caplog):
     monkeypatch.setattr(registries.Registry, "interval", 0.01)
     monkeypatch.setattr(registries.Registry, "again", 0.01)
-    registry = Registry(Federation.load(folder), Access("127.0.0.1:1", None, b""))
+    registry = Registry(Federation.load(folder), Access("127.0.0.1:1", folder / "ca.crt", b""))
     with registry.kept():
         before = control.let_in()
         toml = (folder / "federation.toml").read_text()
@@ -353,9 +353,8 @@ def shown_at(port: int) -> str:
     return ssl.get_server_certificate(("127.0.0.1", port))
 
 
-def test_a_server_shows_its_new_certificate_without_a_restart(folder, monkeypatch):
+def test_a_server_shows_its_new_certificate_without_a_restart(folder):
     """Files that do not belong together, for a moment or for good, leave it as it is."""
-    monkeypatch.setattr(certificates, "FRESH", 0.01)
     chain, key = folder / "certificates/server.crt", folder / "certificates/server.key"
 
     shown = asyncio.run(asyncio.wait_for(served(chain, key), 120))
@@ -365,29 +364,22 @@ def test_a_server_shows_its_new_certificate_without_a_restart(folder, monkeypatc
 
 async def served(chain: Path, key: Path) -> list[str]:
     """What a server shows at first, with wrong keys, and after its certificate was renewed."""
-    fresh = certificates.FreshCertificate(context_of)
-    context = fresh(certfile=str(chain), keyfile=str(key))
-    follows = asyncio.create_task(fresh.follow())
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(chain, key)
+    certificates.following(context, chain, key)
     server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
     shown, right = [await asyncio.to_thread(shown_at, port)], key.read_bytes()
     for wrong in (b"nothing", key.with_name("ca.key").read_bytes()):
         key.write_bytes(wrong)
-        await asyncio.sleep(0.1)
+        await asyncio.to_thread(shown_at, port)
         shown.append(await asyncio.to_thread(shown_at, port))
     key.write_bytes(right)
     lifecycle.renew(chain.parents[1], new_key=True)
     while (now := await asyncio.to_thread(shown_at, port)) == shown[0]:
         await asyncio.sleep(0.01)
-    follows.cancel()
     server.close()
     return [*shown, now]
-
-
-def context_of(**options: str) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(options["certfile"], options["keyfile"])
-    return context
 
 
 @pytest.mark.parametrize(

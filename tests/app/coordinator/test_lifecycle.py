@@ -49,7 +49,7 @@ HOST = "cluster.example.org"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    create(tmp_path / "trial", ["north", "south"], f"{HOST}:8443", insecure=False)
+    create(tmp_path / "trial", ["north", "south"], f"{HOST}:8443")
     return tmp_path / "trial"
 
 
@@ -259,20 +259,6 @@ def test_what_means_nothing_is_refused_and_changes_nothing(arguments, reason, fo
     assert content(folder) == before
 
 
-def test_an_insecure_federation_has_sites_and_no_keys(tmp_path: Path) -> None:
-    folder = tmp_path / "trial"
-    create(folder, ["north"], "127.0.0.1:8443", insecure=True)
-    assert lifecycle.add_sites(folder, ["west"]).sites == ("north", "west")
-    assert "insecure = true" in (folder / "sites/west/site.toml").read_text()
-    assert lifecycle.remove_site(folder, "north").sites == ("west",)
-    for change in (lifecycle.rotate_key, lifecycle.revoke):
-        with pytest.raises(InputError, match="is insecure: its sites have no keys"):
-            change(folder, "west")
-    with pytest.raises(InputError, match="is insecure: it has no certificates"):
-        lifecycle.renew(folder)
-    assert expiry.expiry_notice(Federation.load(folder)) == ""
-
-
 class Killed(BaseException):
     """The machine loses its power."""
 
@@ -455,7 +441,7 @@ def test_a_renewed_certificate_is_vouched_for_by_the_same_authority(folder: Path
 
 def test_the_authority_s_key_may_be_elsewhere(tmp_path: Path) -> None:
     path, folder = tmp_path / "stick.key", tmp_path / "trial"
-    create(folder, ["north"], f"{HOST}:8443", insecure=False, authority_key=path)
+    create(folder, ["north"], f"{HOST}:8443", authority_key=path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert not (folder / expiry.AUTHORITY_KEY).exists()
     with pytest.raises(InputError, match="name it by --authority-key"):

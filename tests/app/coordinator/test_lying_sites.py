@@ -63,7 +63,7 @@ RNG = np.random.default_rng(19)
 
 
 def test_stated_rows_and_ranges_are_read_as_they_were_written(tmp_path: Path) -> None:
-    create(tmp_path / "f", SITES, "127.0.0.1:1", insecure=True)
+    create(tmp_path / "f", SITES, "127.0.0.1:1")
     path, ranges = tmp_path / "f/federation.toml", {'a "b"\\c, ü': (-1.5, 1e3), "age": (0.0, 120.0)}
     stated = '[rows]\nnorth = 5000\n[ranges]\n"a \\"b\\"\\\\c, ü" = [-1.5, 1000]\nage = [0, 120]\n'
     path.write_text(path.read_text() + stated)
@@ -74,10 +74,10 @@ def test_stated_rows_and_ranges_are_read_as_they_were_written(tmp_path: Path) ->
 
 
 def test_a_federation_without_bounds_has_none(tmp_path: Path) -> None:
-    create(tmp_path / "f", SITES, "127.0.0.1:8443", insecure=True)
+    create(tmp_path / "f", SITES, "127.0.0.1:8443")
     read = Federation.load(tmp_path / "f")
     assert (read.rows, read.ranges) == ({}, {})
-    assert "[" not in (tmp_path / "f" / "federation.toml").read_text().partition("insecure")[2]
+    assert "\n[" not in (tmp_path / "f" / "federation.toml").read_text()
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_a_federation_without_bounds_has_none(tmp_path: Path) -> None:
     ],
 )
 def test_bounds_that_mean_nothing_are_refused(stated, reason, tmp_path: Path) -> None:
-    create(tmp_path / "f", SITES, "127.0.0.1:8443", insecure=True)
+    create(tmp_path / "f", SITES, "127.0.0.1:8443")
     with (tmp_path / "f/federation.toml").open("a") as file:
         file.write(stated)
     with pytest.raises(InputError, match=reason):
@@ -99,7 +99,7 @@ def test_bounds_that_mean_nothing_are_refused(stated, reason, tmp_path: Path) ->
 
 
 def test_a_damaged_table_is_named(tmp_path: Path) -> None:
-    create(tmp_path / "f", SITES, "127.0.0.1:8443", insecure=True)
+    create(tmp_path / "f", SITES, "127.0.0.1:8443")
     path = tmp_path / "f" / "federation.toml"
     path.write_text(path.read_text() + "\n[ranges]\nage = [0]\n")
     with pytest.raises(
@@ -865,7 +865,7 @@ def test_a_site_that_is_forgotten_is_not_asked(tmp_path: Path) -> None:
 
 
 def test_a_run_to_forget_a_site_is_that_run_without_it(tmp_path: Path) -> None:
-    trial = create(tmp_path / "f", ("a", "b", "c"), "127.0.0.1:8443", insecure=True)
+    trial = create(tmp_path / "f", ("a", "b", "c"), "127.0.0.1:8443")
     given = {"sites": ["a", "b", "c"], "quorum": 3, "out": "x", "job": "fit", "columns": None}
     before, new = trial.file("runs", "old"), trial.file("runs", "new")
     before.mkdir(parents=True)

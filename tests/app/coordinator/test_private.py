@@ -17,7 +17,7 @@ OTHER = 65534
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    return create(tmp_path / "trial", ["north"], "127.0.0.1:8443", insecure=False).folder
+    return create(tmp_path / "trial", ["north"], "127.0.0.1:8443").folder
 
 
 def test_what_is_made_is_accepted(folder: Path) -> None:

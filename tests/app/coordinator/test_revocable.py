@@ -82,7 +82,7 @@ def test_a_reply_by_the_old_key_is_not_used_after_a_new_one_was_given() -> None:
 
 def test_the_folder_says_who_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
-    create(folder, ["north", "south"], "127.0.0.1:8443", insecure=False)
+    create(folder, ["north", "south"], "127.0.0.1:8443")
     refused = RevokedSites(folder, ["north", "south"])
     assert refused() == {}
     lifecycle.rotate_key(folder, "north")
@@ -99,6 +99,6 @@ def test_the_folder_says_who_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_goes_on_with_a_site_that_is_removed(tmp_path: Path) -> None:
     folder = tmp_path / "trial"
-    create(folder, ["north", "south"], "127.0.0.1:8443", insecure=False)
+    create(folder, ["north", "south"], "127.0.0.1:8443")
     lifecycle.remove_site(folder, "north")
     assert RevokedSites(folder, ["north", "south"])() == {}

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from operated import FIT, Operated, operated
+from ports import wait_until
 from typed import invoke
 
 from fedcluster.errors import InputError
@@ -30,7 +31,7 @@ from fedcluster_app.coordinator.operators import (
     own_token,
     remove_operator,
 )
-from fedcluster_app.coordinator.runs import Run, prune
+from fedcluster_app.coordinator.runs import Run, RunQueue, State, prune
 from fedcluster_app.trust.audit_log import read_log, verify
 from fedcluster_app.trust.owned_files import RUNNING, running
 
@@ -46,7 +47,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def federation(tmp_path: Path) -> Federation:
-    return create(tmp_path / "trial", SITES, "127.0.0.1:8443", insecure=True)
+    return create(tmp_path / "trial", SITES, "127.0.0.1:8443")
 
 
 @pytest.fixture
@@ -97,7 +98,7 @@ def test_a_guess_is_no_token(token: str, federation: Federation) -> None:
 
 
 def test_another_federation_s_token_is_none_here(federation: Federation, tmp_path: Path) -> None:
-    other = create(tmp_path / "other", SITES, "127.0.0.1:8443", insecure=True)
+    other = create(tmp_path / "other", SITES, "127.0.0.1:8443")
     assert operator_of(federation.folder, own_token(other.folder)) is None
 
 
@@ -468,6 +469,22 @@ def test_what_a_killed_coordinator_left_undone_is_settled(federation: Federation
     }
     assert told["ever"]["error"] == "the coordinator ended 3 times during the run"
     assert coordinator.carrier.begun == []
+
+
+def test_the_newest_ended_runs_alone_stay(federation: Federation, monkeypatch) -> None:
+    monkeypatch.setattr(RunQueue, "kept", 2)
+    for i in range(4):
+        folder = federation.file("runs", f"19991231-00000{i}-aaaa")
+        folder.mkdir(parents=True)
+        (folder / "job.json").write_text("{}")
+        Run(folder.name, State.DONE, "owner").save(folder)
+        (folder / "outcome.json").write_text('{"done": true}')
+    with operated(federation) as coordinator:
+        name = coordinator.by().begin()
+        coordinator.carrier.wait_for(name)
+        coordinator.carrier.finish(name)
+        wait_until(lambda: len(queues.runs(federation)) == 2)
+    assert [run.name for run in queues.runs(federation)] == ["19991231-000003-aaaa", name]
 
 
 def test_records_of_ended_runs_are_pruned_and_results_stay(federation: Federation) -> None:

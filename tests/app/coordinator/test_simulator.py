@@ -11,6 +11,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -27,7 +28,7 @@ from fedcluster_app.trust import site_state
 from fedcluster_app.trust.audit_log import LOG, AuditLog
 from fedcluster_app.trust.site_state import SiteState
 from fedcluster_app.wire import recorder
-from fedcluster_app.wire.policy import Ledger
+from fedcluster_app.wire.policy import Ledger, Policy, PolicyLimits
 from fedcluster_app.wire.responder import AuditEntry, Auditor
 
 RNG = np.random.default_rng(0)
@@ -119,6 +120,8 @@ def size(folder: Path, *, kept: tuple[str, ...]) -> tuple[int, int]:
 def test_folders_grow_by_logs_and_records_alone(runs: int, tmp_path: Path, monkeypatch) -> None:
     """By less than 25 kB a run at a site, and at the coordinator, which may prune them."""
     monkeypatch.setattr("fedcluster_app.report.page.report_page", lambda *_: "")
+    many = PolicyLimits(max_runs_per_day=runs, max_rounds_per_day=100 * runs)
+    monkeypatch.setattr("simulator.Policy", partial(Policy, many))
     with simulated_disk(monkeypatch) as on:
         on(world := World(tmp_path, ROWS, 0, Faults()))
         for seed in range(runs):

@@ -18,11 +18,10 @@ from fedcluster.errors import SiteError
 from fedcluster.rounds import run
 from fedcluster_app.cli import app
 from fedcluster_app.coordinator.live import (
-    MIXTURE,
     PAGE,
-    Progress,
     followed,
     read_progress,
+    statuses,
     write_live,
 )
 from fedcluster_app.wire.recorder import PROGRESS, WatchedEngine, note
@@ -68,7 +67,7 @@ def test_a_watched_run_is_the_run_and_its_events_are_its_history(tmp_path):
     watched = run(Lloyd(), WatchedEngine(sites(), tmp_path / PROGRESS), start)
     alone = run(Lloyd(), sites(), start)
     np.testing.assert_array_equal(watched.state.centers, alone.state.centers)
-    events = read_progress(tmp_path, 0.0).began
+    events = [event for event in read_progress(tmp_path) if "asked" in event]
     assert [event["round"] for event in events] == [done.round for done in alone.history]
     assert [event["inertia"] for event in events[1:]] == [d.inertia for d in alone.history[:-1]]
     assert [event["shift"] for event in events[1:]] == [d.shift for d in alone.history[:-1]]
@@ -84,7 +83,7 @@ def test_who_is_missing_is_noted_with_the_reason_of_this_round(tmp_path, reason)
     refusals = [Refusal("south", 1, "of an earlier round")]
     engine = WatchedEngine(Lame(sites().clients.values()), tmp_path / PROGRESS, refusals)
     run(Lloyd(), engine, State.at([[0.0], [9.0]]), max_rounds=1)
-    [done] = read_progress(tmp_path, 0.0).ended.values()
+    [done] = (event for event in read_progress(tmp_path) if "answered" in event)
     assert (list(done["answered"]), done["missing"]) == (["north"], {"south": reason})
 
 
@@ -100,13 +99,12 @@ def test_a_round_that_failed_is_noted_with_who_did_not_answer(tmp_path):
         run(Lloyd(), engine, State.at([[0.0], [9.0]]))
     with pytest.raises(SiteError), engine.failure_noted():
         raise SiteError("nobody told of itself")
-    events = read_progress(tmp_path, 0.0)
-    failures = [(each.get("round"), each["failed"]) for each in events.events if "failed" in each]
+    events = read_progress(tmp_path)
+    failures = [(each.get("round"), each["failed"]) for each in events if "failed" in each]
     assert failures == [(1, {"south": "not connected"}), (None, {})]
-    assert events.ended == {}
-    assert set(Progress(events.events, events.began[0]["at"]).statuses().values()) == {
-        "asked 0 s ago"
-    }
+    [began] = (event for event in events if "asked" in event)
+    assert not [event for event in events if "answered" in event]
+    assert set(statuses(events, began["at"]).values()) == {"asked 0 s ago"}
 
 
 def test_what_each_site_does_is_said():
@@ -115,22 +113,22 @@ def test_what_each_site_does_is_said():
         *(began(2, 2.0), ended(2, 4.0, "bc")),
         *(began(3, 4.0), {"heard": "a", "at": 5.0}),
     ]
-    assert Progress(events, 14.0).statuses() == {
+    assert statuses(events, 14.0) == {
         "a": "answered", "b": "asked 10 s ago", "c": "asked 10 s ago"
     }  # fmt: skip
-    between = Progress(events[:4], 5.0).statuses()
+    between = statuses(events[:4], 5.0)
     missed = "missed the last round: silent"
     assert between == {"a": "answered", "b": missed, "c": missed}
-    sampled = Progress([*events[:4], began(3, 4.0, asked=("a",))], 5.0).statuses()
+    sampled = statuses([*events[:4], began(3, 4.0, asked=("a",))], 5.0)
     assert sampled == {"a": "asked 1 s ago", "b": missed, "c": missed}
-    assert Progress(events[:1], 5.0).statuses()["a"] == "asked 5 s ago"
+    assert statuses(events[:1], 5.0)["a"] == "asked 5 s ago"
 
 
 def test_a_line_that_is_being_written_is_left_for_later(folder):
     note(folder / PROGRESS, heard="a")
     with (folder / PROGRESS).open("a") as file:
         file.write('{"heard": "b", "a')
-    assert [event["heard"] for event in read_progress(folder, 0.0).events] == ["a"]
+    assert [event["heard"] for event in read_progress(folder)] == ["a"]
 
 
 def test_the_page_says_where_the_run_is(folder):
@@ -138,23 +136,10 @@ def test_the_page_says_where_the_run_is(folder):
     lines = [began(1, 98.0), ended(1, 99.0, "c"), began(2, 99.0, inertia=12.5, shift=0.25)]
     (folder / PROGRESS).write_text("".join(json.dumps(each) + "\n" for each in lines))
     goes_on, text = shown(folder)
-    for said in ("2: Lloyd", "12.5", "0 of 3", "silent (1 round)", LIVE):
+    for said in ("2: Lloyd", "12.5", "0 of 3", "0.25", "asked 1 s ago", LIVE):
         assert said in text
     assert goes_on
     assert stat.S_IMODE((folder / PAGE).stat().st_mode) == 0o600
-
-
-def test_a_step_of_mixtures_is_measured_by_its_likelihood():
-    lloyd, mixture = began(1, 0.0, inertia=3.0), began(2, 0.0, inertia=40.0) | {"step": MIXTURE}
-    run = Progress([lloyd, mixture], 0.0).run("run")
-    assert [done["inertia"] for done in run.history["history"]] == [40.0]
-    assert run.history["model"] == "mixture"
-
-
-def test_what_is_known_when_a_round_begins_is_of_the_round_before() -> None:
-    events = [began(2, 0.0, inertia=9.0), began(3, 1.0, inertia=8.0)]
-    done = Progress(events, 2.0).run("run").history["history"]
-    assert [(each["round"], each["inertia"]) for each in done] == [(1, 9.0), (2, 8.0)]
 
 
 def test_a_run_that_failed_says_why_and_one_that_ended_is_its_report(folder):

@@ -617,7 +617,7 @@ def test_what_a_site_does_not_say_of_itself_is_unknown_to_the_coordinator():
 
 @pytest.mark.parametrize(("name", "mode"), [("peers.toml", 0o666), ("state/identity.key", 0o644)])
 def test_other_users_of_the_machine_cannot_name_sites_or_read_the_key(name, mode, tmp_path):
-    folder = create(tmp_path / "trial", ["north", "south", "west"], "127.0.0.1:1", insecure=True)
+    folder = create(tmp_path / "trial", ["north", "south", "west"], "127.0.0.1:1")
     home = folder.file("sites", "north")
     (home / name).write_text("x")
     (home / name).chmod(mode)

@@ -602,7 +602,7 @@ def secure_site(home: Path, lines: str = "") -> SecureSite | None:
     path = home / "site.toml"
     path.write_text(
         'name = "a"\n[source]\npath = "rows.csv"\n[federation]\ncoordinator = "127.0.0.1:1"\n'
-        f"insecure = true\nsecure = true\n{lines}"
+        f'certificate = "system"\nkey = "site.toml"\nsecure = true\n{lines}'
     )
     found = SiteFile.load(path)
     return site_secure(found, Membership.from_site_file(found))
@@ -671,7 +671,7 @@ def test_a_memory_is_for_the_sites_user_alone(tmp_path):
     assert (tmp_path / STATE_FILE).stat().st_mode & 0o777 == 0o600
     (tmp_path / STATE_FILE).chmod(0o620)
     with pytest.raises(InputError, match=r"other users of this machine may write .*site.db"):
-        check_files(tmp_path / "site.toml", Membership("127.0.0.1:1", insecure=True))
+        check_files(tmp_path / "site.toml", Membership("127.0.0.1:1"))
 
 
 @pytest.mark.parametrize(
@@ -709,9 +709,7 @@ def test_a_site_that_allows_no_dropouts_is_in_each_total_whatever_the_others_all
 
 
 def test_a_run_of_too_few_sites_or_with_a_small_quorum_is_refused_before_it_begins(tmp_path):
-    two, four = (
-        create(tmp_path / names, [*names], "127.0.0.1:1", insecure=True) for names in ("ab", "abcd")
-    )
+    two, four = (create(tmp_path / names, [*names], "127.0.0.1:1") for names in ("ab", "abcd"))
     for trial, quorum, why in (
         (two, None, "--secure: a secure sum could be over 2 sites, and the fewest here are 3"),
         (four, 2, "--secure: a secure sum over 4 sites where 2 of 4 must be left: more than half"),
@@ -723,7 +721,7 @@ def test_a_run_of_too_few_sites_or_with_a_small_quorum_is_refused_before_it_begi
 
 
 def test_a_run_under_a_permit_is_over_the_sites_of_the_permit(tmp_path):
-    trial = create(tmp_path / "trial", [*"abcd"], "127.0.0.1:1", insecure=False)
+    trial = create(tmp_path / "trial", [*"abcd"], "127.0.0.1:1")
     days = {"start": date(2026, 1, 1), "end": date(2036, 1, 1), "rounds": 9}
     terms = {"purpose": "x", "columns": ("x",), "labels": False, "steps": ("Lloyd",), **days}
     grant(trial, id="few", sites=["c", "a", "b"], **terms)
@@ -733,7 +731,7 @@ def test_a_run_under_a_permit_is_over_the_sites_of_the_permit(tmp_path):
 
 
 def test_a_site_of_a_run_with_secure_sums_is_not_forgotten(tmp_path):
-    trial = create(tmp_path / "trial", [*"abcd"], "127.0.0.1:1", insecure=True)
+    trial = create(tmp_path / "trial", [*"abcd"], "127.0.0.1:1")
     for secure in (True, False):
         content = content_of(trial, tmp_path, fit_of(2), RunOptions(Path(), secure=secure))
         before = trial.file("runs", "before")

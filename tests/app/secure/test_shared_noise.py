@@ -158,7 +158,8 @@ def test_a_site_file_says_who_may_collude(folder):
 def test_noise_is_shared_under_secure_sums_only(folder):
     path = folder / "site.toml"
     path.write_text(
-        SITE + 'colluders = 2\n[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+        SITE + 'colluders = 2\n[federation]\ncoordinator = "127.0.0.1:1"\n'
+        'certificate = "system"\nkey = "site.toml"\n'
     )
     site = SiteFile.load(path)
     with pytest.raises(InputError, match="sites share noise under secure sums only"):

@@ -455,7 +455,10 @@ def test_a_check_says_that_every_answer_has_noise(folder):
 
 def started(folder: Path) -> Any:
     path = folder / "site.toml"
-    path.write_text(SITE + '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n')
+    path.write_text(
+        SITE + '[federation]\ncoordinator = "127.0.0.1:1"\n'
+        'certificate = "system"\nkey = "site.toml"\n'
+    )
     site = SiteFile.load(path)
     return site_responder(site, Membership.from_site_file(site), lambda line: None)
 

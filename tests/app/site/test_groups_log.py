@@ -37,7 +37,7 @@ def made(folder: Path, n: int = N, first: int = 0, name: str = "site", more: str
     path = folder / f"{name}.toml"
     path.write_text(
         f'name = "north"\ncolumns = ["age", "bmi"]\n[source]\npath = "rows.csv"\n{more}'
-        '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+        '[federation]\ncoordinator = "127.0.0.1:1"\ncertificate = "system"\nkey = "site.toml"\n'
     )
     return SiteFile.load(path)
 

@@ -382,7 +382,7 @@ def test_a_plain_fit_is_refused_by_sites_with_a_budget(tmp_path):
 def trial(tmp_path: Path) -> Path:
     """A federation whose sites have budgets, and are asked in this process."""
     folder = tmp_path / "trial"
-    create(folder, ["north", "south"], "cluster.example.org:8443", insecure=False)
+    create(folder, ["north", "south"], "cluster.example.org:8443")
     for name, rows in zip(("north", "south"), np.array_split(ROWS, 2), strict=True):
         home = folder / "sites" / name
         lines = [f"{x!r},{y!r}" for x, y in rows.tolist()]

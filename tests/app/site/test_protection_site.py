@@ -49,7 +49,8 @@ def write_site(
     toml = folder / name / "site.toml"
     toml.write_text(
         f'name = "{name}"\ncolumns = ["age", "bmi", "town"]\nlabel_column = "diagnosis"\n{more}'
-        '[source]\npath = "rows.csv"\n[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+        '[source]\npath = "rows.csv"\n[federation]\ncoordinator = "127.0.0.1:1"\n'
+        'certificate = "system"\nkey = "site.toml"\n'
     )
     return toml
 
@@ -208,7 +209,8 @@ def test_a_whole_folder_of_before_is_noticed_at_both_ends(tmp_path, how, caplog)
     shutil.rmtree(folder)
     shutil.copytree(newest, folder)
     assert run("3")["files"]
-    assert json.loads((runs / "2" / "log-heads.json").read_text()).keys() == {SITES[1]}
+    first, second = (json.loads((runs / name / "log-heads.json").read_text()) for name in "12")
+    assert {site for site in SITES if first[site] != second[site]} == {SITES[1]}
 
 
 def test_a_run_over_a_network_says_that_groups_are_large_beside_clusters(tomls, tmp_path) -> None:

@@ -215,15 +215,6 @@ def test_over_flare_the_kit_says_who_vouches_and_its_locks_are_looked_at(site: P
     assert "is no startup kit of FLARE" in found["start"][1]
 
 
-def test_a_connection_without_encryption_is_doubtful(tmp_path: Path) -> None:
-    trial = tmp_path / "trial"
-    status, said = invoke("federation", "new", trial, "--sites", "north", "--insecure")
-    assert status == 0, said
-    with coordinator(None) as port:
-        _, found, _ = examine(trial / "sites" / "north", port)
-    assert found["coordinator"] == ("doubtful", f"127.0.0.1:{port} is reached, without encryption")
-
-
 @pytest.mark.parametrize(
     ("told", "key", "release"),
     [

@@ -55,7 +55,8 @@ def site(tmp_path: Path) -> SiteFile:
     path.write_text(
         'name = "north"\nprotection = "limits"\n[source]\npath = "rows.csv"\n'
         "[limits]\nmin_cluster_size = 5\n[cost]\nseconds = 3\nmemory_mb = 900\n"
-        'message_mb = 20\n[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+        'message_mb = 20\n[federation]\ncoordinator = "127.0.0.1:1"\n'
+        'certificate = "system"\nkey = "site.toml"\n'
     )
     return SiteFile.load(path)
 

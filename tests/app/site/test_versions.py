@@ -22,6 +22,8 @@ from fedcluster.errors import InputError
 from fedcluster.frames import WarehouseSource
 from fedcluster.jobs import execute, fit_of
 from fedcluster_app.cli import app
+from fedcluster_app.coordinator.certificates import site_key
+from fedcluster_app.coordinator.folder import write_new
 from fedcluster_app.report.job_files import write_job
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.worker import Versions, _Call, _Holder
@@ -51,8 +53,9 @@ class Database:
         self.site_file.write_text(
             'name = "north"\nprotection = "limits"\n[source]\nurl = "sqlite:///clinic.sqlite"\n'
             f'query = "SELECT x, y FROM stays"\n{told}[limits]\nmin_cluster_size = 5\n'
-            '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+            '[federation]\ncoordinator = "127.0.0.1:1"\ncertificate = "system"\nkey = "key"\n'
         )
+        write_new(folder / "key", site_key()[0])
         self.site = SiteFile.load(self.site_file)
 
     def change(self, *statements: str) -> None:
@@ -243,7 +246,7 @@ def unseen(tmp_path: Path) -> Path:
     path = tmp_path / "site.toml"
     path.write_text(
         'name = "north"\n[source]\npath = "rows.csv"\n'
-        '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+        '[federation]\ncoordinator = "127.0.0.1:1"\ncertificate = "system"\nkey = "site.toml"\n'
     )
     return path
 

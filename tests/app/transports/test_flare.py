@@ -67,7 +67,7 @@ ROWS = {name: RNG.normal(size=(40, 2)) + 5 * RNG.integers(0, 3, (40, 1)) for nam
 def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A federation with kits as `fedcluster flare kit` makes them."""
     folder = tmp_path_factory.mktemp("flare") / "trial"
-    make_kits(create(folder, SITES, "127.0.0.1:18443", insecure=False))
+    make_kits(create(folder, SITES, "127.0.0.1:18443"))
     for name, X in ROWS.items():
         lines = ["x,y", *(",".join(map(repr, row)) for row in X.tolist()), ""]
         (folder / "sites" / name / "rows.csv").write_text("\n".join(lines))
@@ -433,10 +433,10 @@ def test_a_kit_as_it_is_provisioned_lacks_locks_and_is_not_started(kind, trial):
         path = kit / "local" / f"{name}.json"
         path.write_text((kit / "local" / f"{name}.json.default").read_text())
     missing = "\n".join(locks.lacking(kit))
-    told = ["class_allow_list must name fedcluster", "byoc of lead", "byoc of project_admin"]
-    told += ["shell_commands of org_admin", "sends or receives logs", "allow_log_streaming"]
-    told += ["submit_job of project_admin"]
-    told += ["heart_beat_timeout", "/tmp/nvflare/jobs-storage", "/tmp/nvflare/snapshot-storage"] * (
+    told = ["class_allow_list must be", "lead.byoc must be", "project_admin.byoc must be"]
+    told += ["org_admin.shell_commands must be", "must go", "allow_log_streaming"]
+    told += ["project_admin.submit_job must be"]
+    told += ["heart_beat_timeout must be", "uri_root must be", "root_dir must be"] * (
         kind == "server"
     )
     assert [each for each in told if each not in missing] == []
@@ -475,42 +475,42 @@ LOOSE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no mode": (_edit(RESOURCES, lambda c: c.pop("class_list_enforcement_mode")), "enforce"),
     "streams logs": (_edit(RESOURCES, lambda c: c.update(allow_log_streaming=True)), "be false"),
     "streams nothing said": (_edit(RESOURCES, lambda c: c.pop("allow_log_streaming")), "be false"),
-    "a streamer": (_edit(RESOURCES, lambda c: c["components"].append(LOG)), "'x' sends"),
+    "a streamer": (_edit(RESOURCES, lambda c: c["components"].append(LOG)), "components.x must go"),
     "own code": (
         _edit(RIGHTS, lambda c: c["permissions"]["lead"].update(byoc="any")),
-        "byoc of lead",
+        "lead.byoc must be",
     ),
     "own code of the submitter": (
         _edit(RIGHTS, lambda c: c["permissions"]["lead"].update(byoc="n:submitter")),
-        "byoc of lead",
+        "lead.byoc must be",
     ),
     "an administrator with all": (
         _edit(RIGHTS, lambda c: c["permissions"].update(project_admin="any")),
-        "byoc of project_admin",
+        "project_admin.byoc must be",
     ),
     "another role": (
         _edit(RIGHTS, lambda c: c["permissions"].update(guest={"view": "any"})),
-        "byoc of guest",
+        "guest.byoc must be",
     ),
     "a role that is left out": (
         _edit(RIGHTS, lambda c: c["permissions"].pop("member")),
-        "byoc of member",
+        "member.byoc must be",
     ),
     "shell": (
         _edit(RIGHTS, lambda c: c["permissions"]["lead"].pop("shell_commands")),
-        "shell_commands of lead",
+        "lead.shell_commands must be",
     ),
     "others submit": (
         _edit(RIGHTS, lambda c: c["permissions"]["member"].update(submit_job="any")),
-        "submit_job of member",
+        "member.submit_job must be",
     ),
     "open to the machine": (
         _edit(COMM, lambda c: c["internal"]["resources"].update(connection_security="clear")),
-        "internal must be",
+        "internal.resources.",
     ),
     "open to the machine's network": (
         _edit(COMM, lambda c: c["internal"]["resources"].update(host="0.0.0.0")),
-        "internal must be",
+        "internal.resources.",
     ),
     "connections at will": (_edit(COMM, lambda c: c.pop("allow_adhoc_conns")), "allow_adhoc_con"),
     "no rules of connections": (lambda kit: (kit / COMM).unlink(), "comm_config.json does not"),
@@ -554,7 +554,7 @@ def test_a_server_does_not_store_where_all_users_do(place, trial):
                 each["args"]["uri_root"] = place
 
     _edit(RESOURCES, change)(kit)
-    assert f"{place} is in a folder that all users share" in locks.lacking(kit)[0]
+    assert f'uri_root must be "{kit}/storage/jobs"' in locks.lacking(kit)[0]
 
 
 def test_what_is_no_kit_is_said(trial):
@@ -784,7 +784,7 @@ def test_a_site_does_not_start_on_a_kit_that_is_another_s_or_lacks_a_lock(trial,
         assert (header["site"], header["failed"]) == (site, "InputError")
         assert header.keys() == known | {"failed"}
     log = (kit.parent / "logs" / "site.jsonl").read_text()
-    for why in ("FLARE knows this one as 'south'", "byoc of lead", "4711"):
+    for why in ("FLARE knows this one as 'south'", "lead.byoc must be", "4711"):
         assert why in caplog.text
         assert why in log
 

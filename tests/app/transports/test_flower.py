@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from grids import ProcessGrid, process_grid
+from grids import ProcessGrid, over_grid, process_grid
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Data, State, Task
@@ -14,7 +14,6 @@ from fedcluster.engines.wire import unpack
 from fedcluster.errors import CancelledError, SiteError
 from fedcluster.rounds import run
 from fedcluster_app.transports.flower import _transport as flower
-from fedcluster_app.transports.flower._transport import flower_engine
 from fedcluster_app.wire import exchange
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
@@ -35,7 +34,7 @@ def hurry(monkeypatch):
 def federation(**how) -> tuple[RemoteEngine, ProcessGrid, dict[str, int]]:
     """An engine, its grid, and the node of each site."""
     grid, nodes = process_grid(Responder(Client(name, Data(X))) for name, X in ROWS.items())
-    engine = flower_engine(grid, nodes, **how)
+    engine = over_grid(grid, nodes, **how)
     return engine, grid, {name: node for node, name in nodes.items()}
 
 
@@ -87,7 +86,7 @@ def test_a_late_reply_is_not_taken_for_another():
 
 def test_two_nodes_of_one_name_are_refused():
     with pytest.raises(ValueError, match=r"two nodes have one name: \['a', 'a'\]"):
-        flower_engine(ProcessGrid({}), {2: "a", 3: "a"})
+        over_grid(ProcessGrid({}), {2: "a", 3: "a"})
 
 
 def test_the_model_reaches_every_site_that_is_there():
@@ -106,7 +105,7 @@ def test_a_cancelled_run_tells_all_its_sites_and_ends():
             return super().reply(content)
 
     sites = [Listening(Client(name, Data(X)), columns=("x", "y")) for name, X in ROWS.items()]
-    engine = flower_engine(*process_grid(sites), cancelled=lambda: len(asked) > 2 * len(ROWS))
+    engine = over_grid(*process_grid(sites), cancelled=lambda: len(asked) > 2 * len(ROWS))
     with pytest.raises(CancelledError, match="the run was cancelled"):
         for _ in range(9):
             engine.ask(ASKED)

@@ -43,6 +43,7 @@ from flwr.superlink.routers.fleet.router import router as fleet_router
 from ports import free_port
 
 from fedcluster.errors import InputError
+from fedcluster_app.coordinator.certificates import issue
 from fedcluster_app.coordinator.folder import Federation, create
 from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.transports.flower import _programs as programs
@@ -76,8 +77,6 @@ CALLS: dict[str, _Call | None] = {
     "flwr.proto.fleet_pb2.DeactivateNodeRequest": None,
     "flwr.proto.fleet_pb2.PullMessagesRequest": None,
     "flwr.proto.fleet_pb2.PushMessagesRequest": None,
-    "flwr.proto.fleet_pb2.RegisterNodeFleetRequest": None,
-    "flwr.proto.fleet_pb2.UnregisterNodeFleetRequest": None,
     "flwr.proto.heartbeat_pb2.SendNodeHeartbeatRequest": None,
     "flwr.proto.message_pb2.ObjectTree": None,
     "flwr.proto.node_pb2.Node": None,
@@ -147,7 +146,7 @@ METHODS = {
     "flwr.supercore.control.ControlHttpClient.UnregisterNode": call(None, None),
     "flwr.supercore.control.ControlHttpClient.close": call(None),
     "flwr.supercore.control.ControlHttpClient.from_server_address": call(
-        server_address="", insecure=True, root_certificates=None, interceptors=[], retry_invoker=1
+        server_address="", insecure=False, root_certificates=None, interceptors=[], retry_invoker=1
     ),
     "flwr.supercore.heartbeat.HeartbeatSender.start": call(None),
     "flwr.supercore.heartbeat.HeartbeatSender.stop": call(None),
@@ -156,7 +155,7 @@ METHODS = {
     "flwr.supercore.runtime.RuntimeHttpClient.SendTaskHeartbeat": call(None, None),
     "flwr.supercore.runtime.RuntimeHttpClient.close": call(None),
     "flwr.supercore.runtime.RuntimeHttpClient.from_server_address": call(
-        server_address="", insecure=True, root_certificates=None, interceptors=[], retry_invoker=1
+        server_address="", insecure=False, root_certificates=None, interceptors=[], retry_invoker=1
     ),
     "flwr.superlink.grid.HttpGrid.set_run": call(None, None),
     **{
@@ -164,7 +163,7 @@ METHODS = {
         for name in FLEET
     },
     "flwr.supernode.fleet_http_client.FleetHttpClient.from_server_address": call(
-        server_address="", insecure=True, root_certificates=None, interceptors=[]
+        server_address="", insecure=False, root_certificates=None, interceptors=[]
     ),
 }
 
@@ -188,8 +187,6 @@ FIELDS = {
         "node messages_list message_object_trees clientapp_runtime_list"
     ),
     "flwr.proto.fleet_pb2.PushMessagesResponse": "objects_to_push session_id",
-    "flwr.proto.fleet_pb2.RegisterNodeFleetRequest": "public_key",
-    "flwr.proto.fleet_pb2.UnregisterNodeFleetRequest": "node_id",
     "flwr.proto.heartbeat_pb2.SendNodeHeartbeatRequest": "node heartbeat_interval",
     "flwr.proto.heartbeat_pb2.SendNodeHeartbeatResponse": "success",
     "flwr.proto.node_pb2.NodeInfo": "node_id public_key status",
@@ -275,7 +272,7 @@ def test_a_site_that_was_killed_is_waited_for_long_enough():
 
 @pytest.fixture
 def federation(tmp_path: Path) -> Federation:
-    return create(tmp_path / "trial", ["a"], f"127.0.0.1:{free_port()}", insecure=True)
+    return create(tmp_path / "trial", ["a"], f"127.0.0.1:{free_port()}")
 
 
 def parser(program: str) -> argparse.ArgumentParser:
@@ -284,13 +281,12 @@ def parser(program: str) -> argparse.ArgumentParser:
     return getattr(module, f"_parse_args_run_{program}")()
 
 
-@pytest.mark.parametrize("insecure", [True, False])
-def test_flower_understands_the_options_of_its_programs(insecure, tmp_path):
-    federation = create(tmp_path / "trial", ["a"], "127.0.0.1:8443", insecure=insecure)
+def test_flower_understands_the_options_of_its_programs(tmp_path):
+    federation = create(tmp_path / "trial", ["a"], "127.0.0.1:8443")
     options = coordinator.superlink_options(federation, tmp_path / "s")
     given = parser("superlink").parse_args(options)
-    assert (given.host, given.port, given.insecure) == ("127.0.0.1", 8443, insecure)
-    assert given.enable_supernode_auth is not insecure
+    assert (given.host, given.port, given.insecure) == ("127.0.0.1", 8443, False)
+    assert given.enable_supernode_auth is True
     assert (given.isolation, given.superexec_auth_secret_file) == ("process", str(tmp_path / "s"))
 
 
@@ -427,10 +423,21 @@ class Renamed:
             await send({"type": "http.response.body", "body": self.body})
 
 
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the certificate of a server, its key, and who vouches for it."""
+    folder = tmp_path_factory.mktemp("served")
+    public, secret = issue(["127.0.0.1"], ())
+    for name, content in (public | secret).items():
+        (folder / Path(name).name).write_bytes(content)
+    return folder
+
+
 @contextmanager
-def served(app) -> Iterator[str]:
+def served(app, files: Path) -> Iterator[str]:
     """The address of an app on this machine."""
-    config = uvicorn.Config(app, port=0, lifespan="off", log_level="critical")
+    encrypted: Any = {"ssl_certfile": files / "server.crt", "ssl_keyfile": files / "server.key"}
+    config = uvicorn.Config(app, port=0, lifespan="off", log_level="critical", **encrypted)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -447,13 +454,13 @@ def served(app) -> Iterator[str]:
 SECRET = b"the secret of this start"
 
 
-def check_guard(address: str) -> None:
-    programs.check_guard(Access(address, None, SECRET))
+def check_guard(address: str, files: Path) -> None:
+    programs.check_guard(Access(address, files / "ca.crt", SECRET))
 
 
-def test_a_guarded_port_passes():
-    with served(launcher.FleetOnly(Renamed(200), SECRET)) as address:
-        check_guard(address)
+def test_a_guarded_port_passes(files):
+    with served(launcher.FleetOnly(Renamed(200), SECRET), files) as address:
+        check_guard(address, files)
 
 
 class Lax(launcher.FleetOnly):
@@ -491,14 +498,14 @@ class Lax(launcher.FleetOnly):
         ),
     ],
 )
-def test_a_guard_that_lets_one_stranger_in_or_does_not_answer_is_none(app, said):
-    with served(app) as address, pytest.raises(InputError, match=said.format(address)):
-        check_guard(address)
+def test_a_guard_that_lets_one_stranger_in_or_does_not_answer_is_none(app, said, files):
+    with served(app, files) as address, pytest.raises(InputError, match=said.format(address)):
+        check_guard(address, files)
 
 
-def test_a_port_where_nobody_answers_is_refused():
+def test_a_port_where_nobody_answers_is_refused(files):
     with pytest.raises(InputError, match=r"is not guarded: .* answers .*refused.* instead of 403"):
-        check_guard(f"127.0.0.1:{free_port()}")
+        check_guard(f"127.0.0.1:{free_port()}", files)
 
 
 def test_start_ends_with_an_error_where_flower_has_renamed_the_guard_s_place(
@@ -535,7 +542,7 @@ def test_the_superlink_takes_its_outermost_middleware_from_the_launcher(monkeypa
     assert outermost.cls is launcher.FleetOnly
     kwargs = outermost.kwargs
     assert (kwargs["secret"], kwargs["statuses"]) == (SECRET, tmp_path / "standing.json")
-    assert uvicorn.config.create_ssl_context is kwargs["fresh"]
+    assert uvicorn.config.create_ssl_context.__module__ == launcher.__name__
 
 
 def test_the_server_s_context_is_made_by_what_the_launcher_replaces(monkeypatch):

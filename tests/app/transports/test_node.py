@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
@@ -72,7 +71,7 @@ def site(superlink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mem
     key = ec.generate_private_key(ec.SECP384R1())
     monkeypatch.setattr(member, "_key", lambda *_: key)
     monkeypatch.setattr(member, "key_status", lambda *_: "known")
-    membership = Membership(superlink.address, None, "key")
+    membership = Membership(superlink.address, "system", "key")
     fleet = lambda *_: client_of(superlink.address)  # noqa: E731
     monkeypatch.setattr(member, "_fleet", fleet)
     return membership
@@ -154,9 +153,8 @@ def test_why_a_site_is_not_admitted(status, says, superlink, site, tmp_path):
         pass
 
 
-@pytest.mark.parametrize("insecure", [False, True])
-def test_a_coordinator_that_is_away_is_waited_for(insecure, site, tmp_path, monkeypatch):
-    site, heard = replace(site, insecure=insecure), list[str]()
+def test_a_coordinator_that_is_away_is_waited_for(site, tmp_path, monkeypatch):
+    heard = list[str]()
     fleets = iter([client_of(f"127.0.0.1:{free_port()}")])
     monkeypatch.setattr(member, "_fleet", lambda *_: next(fleets))
 

@@ -234,6 +234,23 @@ def test_a_full_file_is_renamed_and_the_next_one_goes_on_with_the_chain(path: Pa
         verify(path)
 
 
+def test_the_oldest_files_are_removed_and_the_next_one_says_so(path, monkeypatch):
+    """A chain without them is whole; one from which more was removed is not."""
+    monkeypatch.setattr(AuditLog, "kept", 2)
+    log = written(path, 0, 500)
+    for i in range(30):
+        log = AuditLog(path, "north", 500) if i == 20 else log
+        middle = log.append(saying(filler="x" * 200, permits={"a": {"used": i}}))
+    head, known = verify(path, middle.hash)
+    older = parts_of(path)
+    assert (known, len(older), head.oldest) == (middle.line, 2, head.part - 2)
+    assert older[0].name == f"audit-{head.oldest:04}.jsonl"
+    assert head.permits == {"a": {"used": 29}}
+    older[0].unlink()
+    with pytest.raises(InputError, match=f"{older[1].name}, line 1: files before it were removed"):
+        verify(path)
+
+
 @pytest.mark.parametrize("lost", [0, 1, -1])
 def test_a_file_that_is_missing_is_named_by_the_next_one(lost, path):
     log = written(path, 0, 500)

@@ -563,7 +563,8 @@ name = "north"
 path = "rows.csv"
 [federation]
 coordinator = "127.0.0.1:1"
-insecure = true
+certificate = "system"
+key = "site.toml"
 [policy]
 """
 

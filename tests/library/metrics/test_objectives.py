@@ -27,7 +27,6 @@ from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.texts import number
 from fedcluster_app.cli import app
-from fedcluster_app.coordinator.live import measured_by
 from fedcluster_app.report.job_files import content_of, write_job
 from fedcluster_app.report.messages import objective
 
@@ -170,15 +169,6 @@ def test_estimators_and_their_plots_name_it(estimator, name, axis, tmp_path):
     fitted.save(tmp_path / "model.json")
     read = type(fitted).load(tmp_path / "model.json")
     assert (read.objective_, read.inertia_) == (name, fitted.inertia_)
-
-
-def test_the_live_page_names_it_by_the_step():
-    assert [
-        measured_by(step)
-        for step in ("Lloyd", "FFCM", "GaussianMixture", "IncompleteKMeans", "RelativeLloyd")
-    ] == ["inertia", "fuzzy-objective", "log-likelihood", "present-inertia", "noisy-inertia"]
-    assert measured_by("FuzzyObjective") == "fuzzy-objective"
-    assert measured_by("Mine") == measured_by("Moments") == REPORTED
 
 
 def test_both_commands_agree(tmp_path: Path):

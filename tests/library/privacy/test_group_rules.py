@@ -592,7 +592,9 @@ path = "rows.csv"
 [privacy]
 {privacy}
 """
-NETWORK = '[federation]\ncoordinator = "localhost:8443"\ninsecure = true\n'
+NETWORK = (
+    '[federation]\ncoordinator = "localhost:8443"\ncertificate = "system"\nkey = "site.toml"\n'
+)
 KEPT = {
     'preset = "standard"': Groups(),
     'preset = "strict"': Groups.strict(),

@@ -242,7 +242,8 @@ min_rows = 200
 min_cluster_size = 100
 [federation]
 coordinator = "127.0.0.1:1"
-insecure = true
+certificate = "system"
+key = "site.toml"
 """
 
 

@@ -50,7 +50,7 @@ def study(
     path = folder / f"{name}.toml"
     path.write_text(
         f'name = "north"\n{top}[source]\npath = "{file}"\n{more}'
-        '[federation]\ncoordinator = "127.0.0.1:1"\ninsecure = true\n'
+        '[federation]\ncoordinator = "127.0.0.1:1"\ncertificate = "system"\nkey = "site.toml"\n'
     )
     return SiteFile.load(path)
 

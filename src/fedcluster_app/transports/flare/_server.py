@@ -31,14 +31,13 @@ from fedcluster_app.coordinator.certificates import (
     key_digest,
 )
 from fedcluster_app.coordinator.folder import CANCEL, Federation
-from fedcluster_app.coordinator.lifecycle import RevokedSites, state_of
-from fedcluster_app.coordinator.run_job import engine_over, run_in_folder, terms_of
+from fedcluster_app.coordinator.lifecycle import state_of
+from fedcluster_app.coordinator.run_job import engine_of, run_in_folder
 from fedcluster_app.coordinator.runs import find_run, sites_asked
 from fedcluster_app.records import record_or
 from fedcluster_app.transports.flare.locks import TOPIC, USED, check_locks, place_of
 from fedcluster_app.trust.owned_files import end_with, private_files
-from fedcluster_app.wire.exchange import NoReplyError, RetryingTransport, ThreadedCarrier
-from fedcluster_app.wire.recorder import PROGRESS, note
+from fedcluster_app.wire.exchange import NoReplyError, ThreadedCarrier
 from fedcluster_app.wire.remote import RemoteEngine
 
 RECHECK = 0.25
@@ -196,31 +195,6 @@ class FlareCaller:
         return content if isinstance(content, bytes) else b""
 
 
-def flare_engine(
-    caller: Callable[[str, bytes, float], bytes],
-    content: Mapping[str, Any],
-    cancelled: Callable[[], bool],
-    responded: Callable[[str], None],
-    home: Path,
-) -> RemoteEngine:
-    """Return the engine that asks the sites of a job, as specified in ``job.json``.
-
-    The folder ``home`` of the federation has the current keys of each site.
-    """
-    sites, deadline = content["sites"], content["deadline"]
-    # Seconds that the first exchange waits for sites, whose programs start at different times.
-    exchanges = RetryingTransport(
-        ThreadedCarrier(caller, sites),
-        deadline,
-        cancelled,
-        responded,
-        grace=min(30.0, deadline),
-        recheck=RECHECK,
-        revoked=RevokedSites(home, sites),
-    )
-    return engine_over(exchanges, sites, **terms_of(content))
-
-
 class RunController(Controller):
     """Controller that carries out a run.
 
@@ -288,10 +262,10 @@ def run_job(caller: FlareCaller, folder: Path, abort_signal: Signal, why: Callab
         return asked_for
 
     def connect(content: Mapping[str, Any]) -> RemoteEngine:
-        def responded(site: str) -> None:
-            note(folder / PROGRESS, heard=site)
-
-        return flare_engine(caller, content, cancelled, responded, folder.parents[1])
+        sites, carrier = content["sites"], ThreadedCarrier(caller, content["sites"])
+        # Seconds that the first exchange waits for sites, whose programs start at different times.
+        how = {"grace": min(30.0, content["deadline"]), "recheck": RECHECK}
+        return engine_of(carrier, sites, content, folder, cancelled, **how)
 
     with private_files():
         return run_in_folder(connect, folder)

@@ -25,7 +25,7 @@ from fedcluster_app.site.logs import logged
 from fedcluster_app.transports.flare.locks import TOPIC
 from fedcluster_app.transports.flare.node import flare_responder
 from fedcluster_app.transports.reloading import ReloadingSite
-from fedcluster_app.trust.owned_files import end_with, private_files
+from fedcluster_app.trust.owned_files import end_with, private_files, shorten_log
 from fedcluster_app.wire.responder import Request, failed
 
 JOB = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -100,7 +100,8 @@ def _failed(site: str, error: Exception, question: bytes) -> bytes:
 
 
 def forget_jobs(kit: Path, kept: int = 10) -> None:
-    """Remove the folders that FLARE's client keeps of jobs, except for the newest."""
+    """Remove the folders that FLARE's client keeps of jobs, except for the newest, and old logs."""
     jobs = [path for path in kit.iterdir() if JOB.fullmatch(path.name)]
     for folder in sorted(jobs, key=lambda path: path.stat().st_mtime)[:-kept]:
         shutil.rmtree(folder, ignore_errors=True)
+    shorten_log(kit / "audit.log")

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import shlex
-import shutil
 import subprocess
 import sys
 import threading
@@ -54,7 +53,6 @@ from fedcluster_app.transports.flare.locks import (
     check_locks,
     environment,
     harden,
-    make_private,
     write_flare_job,
 )
 from fedcluster_app.trust.owned_files import (
@@ -136,26 +134,15 @@ def make_kits(federation: Federation) -> None:
     InputError
         If there are kits already, or FLARE fails to create them.
     """
-    home = federation.file("flare")
     _check_new(federation)
-    with TemporaryDirectory(prefix=".flare-", dir=federation.folder) as name:
-        work, new = Path(name), Path(name, "flare")
-        kits = _provisioned(work, federation)
-        new.mkdir()
-        shutil.move(kits.parent / STATE, new / STATE)
-        shutil.move(kits / server_name(federation), new / "server")
-        shutil.move(kits / LEAD, new / "lead")
-        _hand_out(kits, federation, federation.sites)
-        make_private(new)
-        new.rename(home)
-    harden(home / "server")
-    federation.file("README.md").write_bytes(readme(federation))
+    renew_kits(federation.folder, new_authority=True, first=True)
+    harden(federation.file("flare", "server"))
+    pages = {"README.md": readme(federation)}
     for site in federation.sites:
-        text = site_pages(federation, site)["README.md"]
-        federation.file("sites", site, "README.md").write_bytes(text)
+        pages[f"sites/{site}/README.md"] = site_pages(federation, site)["README.md"]
+    commit(federation.folder, pages)
 
 
-@private_files()
 def add_kits(federation: Federation, names: Sequence[str]) -> None:
     """Create the kits of added sites; those of the others are unchanged.
 
@@ -164,35 +151,33 @@ def add_kits(federation: Federation, names: Sequence[str]) -> None:
     InputError
         If a site has a kit already, FLARE's authority is missing, or FLARE fails to create them.
     """
-    home = federation.file("flare")
-    check_authority(federation)
     _check_none(federation, names)
-    with TemporaryDirectory(prefix=".flare-", dir=federation.folder) as name:
-        work = Path(name)
-        shutil.copytree(home / STATE, work / MADE / STATE)
-        kits = _provisioned(work, federation)
-        _hand_out(kits, federation, names)
-        for file in sorted((kits.parent / STATE).iterdir()):
-            file.replace(home / STATE / file.name)
-        make_private(home / STATE)
+    renew_kits(federation.folder, names, first=True)
 
 
 def renew_kits(
-    folder: Path, sites: Collection[str] | None = None, *, new_authority: bool = False
+    folder: Path,
+    sites: Collection[str] | None = None,
+    *,
+    new_authority: bool = False,
+    first: bool = False,
 ) -> None:
-    """Create new certificates and keys for kits; the old ones count until the new ones are used.
+    """Create certificates and keys for kits; earlier ones count until the new ones are used.
 
-    They replace those in ``startup`` of each kit, all or none; the rest of a kit stays. A site
-    whose kit is no longer here gets a complete one.
+    They replace those in ``startup`` of each kit, all or none; the rest of a kit stays. One that
+    is not here is written whole.
 
     Parameters
     ----------
     folder : Path
         The folder of a federation that has kits.
     sites : collection of str, optional
-        The sites to create them for; by default all whose keys count, and the coordinator.
+        The sites to create them for; by default all but those whose keys were revoked, and the
+        coordinator.
     new_authority : bool, default=False
         Whether to create a new authority, which invalidates all old certificates at once.
+    first : bool, default=False
+        Whether the sites have no kits yet.
 
     Raises
     ------
@@ -201,23 +186,26 @@ def renew_kits(
     """
     with changing(folder) as federation, TemporaryDirectory(prefix=".flare-", dir=folder) as name:
         work = Path(name)
-        check_authority(federation)
         for site in sites or ():
             check_member(federation, site)
         if not new_authority:
+            check_authority(federation)
             _keep_authority(federation.file("flare", STATE), work / MADE / STATE, sites)
         kits = _provisioned(work, federation)
-        files = _files_of(kits.parent / STATE, f"flare/{STATE}")
+        files, places = _files_of(kits.parent / STATE, f"flare/{STATE}"), dict[str, str]()
         if sites is None:
             sites = [site for site, own in accepted_keys(folder, federation.sites).items() if own]
-            for part, place in {server_name(federation): "server", LEAD: "lead"}.items():
-                files |= _files_of(kits / part / "startup", f"flare/{place}/startup")
+            places |= {server_name(federation): "flare/server", LEAD: "flare/lead"}
         for site in sites:
             harden(kits / site)
-            place = f"sites/{site}/flare"
+            places[site] = f"sites/{site}/flare"
+        for name, place in places.items():
             part = "startup" if federation.file(place).is_dir() else "."
-            files |= _files_of(kits / site / part, f"{place}/{part}")
+            files |= _files_of(kits / name / part, f"{place}/{part}")
         keys = {site: _key_of(kits / site) for site in sites}
+        if first:
+            commit(folder, files | {current(site): key for site, key in keys.items()})
+            return
         placed, gone = place_keys(federation, keys, at_once=new_authority)
         commit(folder, files | placed, gone)
         for site in sites:
@@ -266,8 +254,6 @@ def _check_new(federation: Federation) -> None:
     home = federation.file("flare")
     if home.exists():
         raise InputError(f"{home} exists: the kits exist already; remove it to make new ones")
-    if federation.insecure:
-        raise InputError(f"{federation.folder} is insecure, and FLARE has no such mode")
     _check_none(federation, federation.sites)
 
 
@@ -287,16 +273,6 @@ def _provisioned(work: Path, federation: Federation) -> Path:
     _provision(work, file)
     [kits] = (work / MADE).glob("prod_*")
     return kits
-
-
-def _hand_out(kits: Path, federation: Federation, names: Sequence[str]) -> None:
-    """Move the kits of sites into their folders, lock them, and let their keys count."""
-    for site in names:
-        kit = federation.file("sites", site, "flare")
-        shutil.move(kits / site, kit)
-        harden(kit)
-    keys = {current(site): _key_of(federation.file("sites", site, "flare")) for site in names}
-    commit(federation.folder, keys)
 
 
 def _provision(work: Path, file: Path) -> None:
@@ -428,9 +404,11 @@ def run_jobs(carrier: FlareCarrier, before_end: Callable[[], object]) -> None:
     before_end : callable
         Called before the processes are ended, so that this is not mistaken for the end of a run.
     """
+    kit = carrier.federation.file("flare", "server")
     try:
         while carrier.server.runs:
-            shorten_log(carrier.server.log)
+            for log in (carrier.server.log, kit / "audit.log"):  # of each look for sites
+                shorten_log(log)
             time.sleep(FolderWatch.interval)
     finally:
         before_end()

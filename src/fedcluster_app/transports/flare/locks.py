@@ -11,8 +11,9 @@ import os
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,42 +52,19 @@ MOST_SILENT = 60
 NEVER = ("byoc", "shell_commands")
 """Rights that nobody has: to supply code, and to read files by shell commands."""
 
+RIGHTS = ("submit_job", "clone_job", "manage_job", "download_job", "view", "operate")
 ROLES: dict[str, dict[str, str]] = {
-    "project_admin": {
-        "submit_job": "none",
-        "clone_job": "none",
-        "manage_job": "any",
-        "download_job": "any",
-        "view": "any",
-        "operate": "any",
-    },
-    "org_admin": {
-        "submit_job": "none",
-        "clone_job": "none",
-        "manage_job": "o:submitter",
-        "download_job": "none",
-        "view": "any",
-        "operate": "o:site",
-    },
-    "lead": {
-        "submit_job": "any",
-        "clone_job": "none",
-        "manage_job": "n:submitter",
-        "download_job": "n:submitter",
-        "view": "any",
-        "operate": "none",
-    },
-    "member": {"submit_job": "none", "view": "any", "operate": "none"},
+    role: dict(zip(RIGHTS, rights.split(), strict=True))
+    for role, rights in {
+        "project_admin": "none none any any any any",
+        "org_admin": "none none o:submitter none any o:site",
+        "lead": "any none n:submitter n:submitter any none",
+        "member": "none none none none any none",
+    }.items()
 }
 """Rights by role, besides `NEVER` and Flower's apps, which nobody may deploy either."""
 
 NONE = dict.fromkeys((*NEVER, "server-predeployed-flwr"), "none")
-AUTHORIZATION: dict[str, Any] = {
-    "format_version": "1.0",
-    "permissions": {role: {**rights, **NONE} for role, rights in ROLES.items()},
-}
-"""Content of ``local/authorization.json``."""
-
 
 INTERNAL = {"host": "localhost", "connection_security": "mtls"}
 COMMUNICATION: dict[str, Any] = {
@@ -127,11 +105,8 @@ def harden(kit: Path) -> None:
     if kind == "admin":
         raise InputError(f"{kit} is the kit of a person: lock those of the sites and the server")
     resources = _read(local / "resources.json", local / "resources.json.default")
-    locked = _locked(resources, kind)
-    locked = locked if kind == "site" else _locked_server(locked, kit)
-    write_json(local / "resources.json", locked)
-    write_json(local / "authorization.json", AUTHORIZATION)
-    write_json(local / "comm_config.json", COMMUNICATION)
+    for name, locked in SETTINGS.items():
+        write_json(local / name, locked(resources, kit, kind))
     make_private(kit)
 
 
@@ -147,45 +122,73 @@ def _read(*paths: Path) -> dict[str, Any]:
     return load_record(there[0], dict[str, Any])
 
 
-def _locked(resources: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _resources(now: Mapping[str, Any], kit: Path, kind: str) -> dict[str, Any]:
     """Return the resources of a kit with locks: no logs sent or received, and one class."""
-    dropped = {"site": "site_log_streamer", "server": "log_receiver"}[kind]
-    components = [each for each in resources.get("components", []) if each.get("id") != dropped]
-    # Seconds that a site waits for the answer of a server that may have ended; by default 30.
-    waits = {"client": {**resources.get("client", {}), "maint_msg_timeout": 10.0}}
-    return {
-        **resources,
-        **(waits if kind == "site" else {}),
+    components = [each for each in now.get("components", []) if not _streams_logs(each)]
+    locked = {
+        **now,
         "class_list_enforcement_mode": "enforce",
         "class_allow_list": [CLASSES[kind]],
         "allow_log_streaming": False,
         "components": components,
     }
+    if kind == "server":
+        return _of_server(locked, kit.resolve() / "storage")
+    # Seconds that a site waits for the answer of a server that may have ended; by default 30.
+    return {**locked, "client": {**now.get("client", {}), "maint_msg_timeout": 10.0}}
 
 
-def _locked_server(locked: Mapping[str, Any], kit: Path) -> dict[str, Any]:
-    """Return a server's resources: storage in the kit, one run at a time, keys that are checked."""
-    store = kit.resolve() / "storage"
+def _streams_logs(component: Mapping[str, Any]) -> bool:
+    named = component.get("path") or component.get("name") or component.get("class_path")
+    return ".logging." in str(named)
+
+
+def _of_server(locked: dict[str, Any], store: Path) -> dict[str, Any]:
+    """Return a server's resources: storage of its own, one run at a time, keys that are checked."""
+    locked = json.loads(json.dumps(locked))
     servers = [{**each, "heart_beat_timeout": MOST_SILENT} for each in locked.get("servers", [{}])]
-    arguments: dict[str, dict[str, Any]] = {
-        "job_scheduler": {"max_jobs": 1, "min_schedule_interval": 1.0},
-        "job_manager": {"uri_root": str(store / "jobs")},
-    }
-    components = [
-        {**each, "args": {**each.get("args", {}), **arguments.get(str(each.get("id")), {})}}
-        for each in locked["components"]
-    ]
-    components = [each for each in components if each.get("path") != ADMISSION]
+    components = [each for each in locked["components"] if each.get("path") != ADMISSION]
+    for each in components:
+        arguments = each.setdefault("args", {})
+        if each.get("id") == "job_scheduler":
+            arguments |= {"max_jobs": 1, "min_schedule_interval": 1.0}
+        if each.get("id") == "job_manager":
+            _keep_apart(arguments, "uri_root", store / "jobs")
+    with suppress(LookupError, TypeError):
+        stored = locked["snapshot_persistor"]["args"]["storage"]["args"]
+        _keep_apart(stored, "root_dir", store / "snapshots")
     components.append({"id": "admission", "path": ADMISSION, "args": {}})
-    snapshots = json.loads(json.dumps(locked.get("snapshot_persistor", {})))
-    with suppress(LookupError, TypeError):  # the check reports a missing entry
-        snapshots["args"]["storage"]["args"]["root_dir"] = str(store / "snapshots")
-    return {
-        **locked,
-        "servers": servers,
-        "components": components,
-        "snapshot_persistor": snapshots,
-    }
+    return {**locked, "servers": servers, "components": components}
+
+
+def _keep_apart(arguments: dict[str, Any], name: str, own: Path) -> None:
+    """Store in a place of the kit where another would be in a folder that all users share.
+
+    A whole kit below a temporary folder is a trial, whose own modes keep others out.
+    """
+    place = Path(arguments.get(name, "/tmp"))
+    shared = (Path(tempfile.gettempdir()), Path("/tmp"))
+    if any(place.is_relative_to(each / "nvflare") or place == each for each in shared):
+        arguments[name] = str(own)
+
+
+def _authorization(now: Mapping[str, Any], _kit: Path, _kind: str) -> dict[str, Any]:
+    """Return the rights by role; a role of their own has none of those that matter."""
+    others = {role: {"submit_job": "none"} for role in dict(now.get("permissions", {}))}
+    rights = {role: {**own, **NONE} for role, own in (others | ROLES).items()}
+    return {"format_version": "1.0", "permissions": rights}
+
+
+def _communication(_now: Mapping[str, Any], _kit: Path, _kind: str) -> dict[str, Any]:
+    return COMMUNICATION
+
+
+SETTINGS: dict[str, Callable[[Mapping[str, Any], Path, str], dict[str, Any]]] = {
+    "resources.json": _resources,
+    "authorization.json": _authorization,
+    "comm_config.json": _communication,
+}
+"""Files in ``local``, each with the function that returns it with locks."""
 
 
 def lacking(kit: Path) -> list[str]:
@@ -222,67 +225,32 @@ def check_locks(kit: Path) -> None:
         raise InputError(f"{kit} lacks a lock: {missing[0]}{more}; {how}")
 
 
-def _lacking_resources(kit: Path, kind: str) -> Iterator[str]:
-    path = "local/resources.json"
-    resources = _read(kit / path)
-    if resources.get("class_list_enforcement_mode") != "enforce":
-        yield f'{path}: class_list_enforcement_mode must be "enforce"'
-    if resources.get("class_allow_list") != [CLASSES[kind]]:
-        yield f"{path}: class_allow_list must name {CLASSES[kind]} and nothing else"
-    if resources.get("allow_log_streaming") is not False:
-        yield f"{path}: allow_log_streaming must be false"
-    for each in resources.get("components", []):
-        if ".logging." in str(each.get("path") or each.get("name") or each.get("class_path")):
-            yield f"{path}: component {each.get('id')!r} sends or receives logs: remove it"
-    if kind == "server":
-        yield from _lacking_server(kit, resources, path)
+def _lacking_settings(name: str, kit: Path, kind: str) -> Iterator[str]:
+    """Yield what a file has that is not as `harden` would write it."""
+    now = _read(kit / "local" / name)
+    yield from _unlike(now, SETTINGS[name](now, kit, kind), f"local/{name}: ")
 
 
-def _lacking_server(kit: Path, resources: Mapping[str, Any], path: str) -> Iterator[str]:
-    shared = (Path(tempfile.gettempdir()), Path("/tmp"))
-    jobs = [
-        each.get("args", {}).get("uri_root", "/tmp")
-        for each in resources.get("components", [])
-        if each.get("id") == "job_manager"
-    ]
-    stored = resources.get("snapshot_persistor", {}).get("args", {}).get("storage", {})
-    for place in [*jobs, stored.get("args", {}).get("root_dir", "/tmp")]:
-        place = Path(place)
-        # A whole kit below a temporary folder is a trial, whose own modes keep others out.
-        if any(place.is_relative_to(each / "nvflare") or place == each for each in shared):
-            yield f"{path}: {place} is in a folder that all users share: store in the kit"
-    if ADMISSION not in [each.get("path") for each in resources.get("components", [])]:
-        yield f"{path}: there must be a component {ADMISSION}"
-    startup = f"startup/{STARTUP['server']}"
-    served = _read(kit / startup).get("servers", [{}])
+def _unlike(now: Any, locked: Any, where: str) -> Iterator[str]:
+    if isinstance(locked, list) and isinstance(now, list) and {*map(type, locked)} == {dict}:
+        now, locked = (
+            {str(each.get("id", i)): each for i, each in enumerate(of)} for of in (now, locked)
+        )
+        for name in sorted(now.keys() - locked.keys()):
+            yield f"{where.rstrip('.')}.{name} must go"
+    if isinstance(locked, dict):
+        known = now if isinstance(now, dict) else {}
+        for key, value in locked.items():
+            yield from _unlike(known.get(key), value, f"{where}{key}.")
+    elif now != locked and not (now == "none" and ": permissions." in where):
+        yield f"{where.rstrip('.')} must be {json.dumps(locked)}"
+
+
+def _lacking_scheme(kit: Path, kind: str) -> Iterator[str]:
+    startup = f"startup/{STARTUP[kind]}"
+    served = _read(kit / startup).get("servers", [{}]) if kind == "server" else ()
     if any(each.get("service", {}).get("scheme") != "http" for each in served):
         yield f"{startup}: the scheme must be http, or no key of a kit is checked"
-    silent = [each.get("heart_beat_timeout", 600) for each in resources.get("servers", [])]
-    if not silent or max(silent) > MOST_SILENT:
-        yield f"{path}: heart_beat_timeout must be at most {MOST_SILENT} s"
-
-
-def _lacking_rights(kit: Path, _kind: str) -> Iterator[str]:
-    path = "local/authorization.json"
-    permissions = _read(kit / path).get("permissions")
-    if not isinstance(permissions, dict):
-        yield f"{path}: there are no permissions"
-        return
-    for role in sorted({*ROLES, *permissions}):
-        entry = permissions.get(role)
-        rights = entry if isinstance(entry, dict) else {}
-        for right in NEVER if role == "lead" else (*NEVER, "submit_job"):
-            if rights.get(right) != "none":
-                yield f'{path}: {right} of {role} must be "none"'
-
-
-def _lacking_communication(kit: Path, _kind: str) -> Iterator[str]:
-    path = "local/comm_config.json"
-    communication = _read(kit / path)
-    if communication.get("internal") != COMMUNICATION["internal"]:
-        yield f"{path}: internal must be {json.dumps(COMMUNICATION['internal'])}"
-    if communication.get("allow_adhoc_conns") is not False:
-        yield f"{path}: allow_adhoc_conns must be false"
 
 
 def _lacking_place(kit: Path, kind: str) -> Iterator[str]:
@@ -326,10 +294,9 @@ def _lacking_privacy(kit: Path, _kind: str) -> Iterator[str]:
             yield f"other users may read or change {path}: chmod go-rwx"
 
 
-CHECKS = (
-    _lacking_resources,
-    _lacking_rights,
-    _lacking_communication,
+CHECKS: Sequence[Callable[[Path, str], Iterator[str]]] = (
+    *(partial(_lacking_settings, name) for name in SETTINGS),
+    _lacking_scheme,
     _lacking_place,
     _lacking_privacy,
 )

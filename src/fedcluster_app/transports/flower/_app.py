@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,19 +26,15 @@ from flwr.supercore.task_identity import TaskIdentity
 from flwr.superlink.grid import HttpGrid
 from flwr.supernode.runtime.run_clientapp import push_task_output
 
-from fedcluster.errors import SiteError
-from fedcluster_app.coordinator.folder import CANCEL, Federation
-from fedcluster_app.coordinator.lifecycle import RevokedSites
-from fedcluster_app.coordinator.run_job import lack, run_in_folder, terms_of
+from fedcluster_app.coordinator.folder import Federation
+from fedcluster_app.coordinator.run_job import engine_of, run_in_folder
 from fedcluster_app.coordinator.runs import find_run
 from fedcluster_app.tables.plugins import load_plugins
 from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.transports.flower import _programs as programs
-from fedcluster_app.transports.flower._transport import discover_nodes, flower_engine
+from fedcluster_app.transports.flower._transport import FlowerCarrier
 from fedcluster_app.transports.flower.coordinator import access_by, nodes_now
 from fedcluster_app.trust.owned_files import end_with, private_files
-from fedcluster_app.wire.exchange import never, no_listener
-from fedcluster_app.wire.recorder import PROGRESS, note
 from fedcluster_app.wire.remote import RemoteEngine
 
 
@@ -83,10 +79,10 @@ def run_job(grid: Grid, folder: Path) -> str:
     """Run the job in a folder and write its outcome there; return its error, if any."""
 
     def connect(content: Mapping[str, Any]) -> RemoteEngine:
-        def responded(site: str) -> None:
-            note(folder / PROGRESS, heard=site)
-
-        return engine_for(grid, content, (folder / CANCEL).exists, responded, folder.parents[1])
+        known = content["nodes"].items()
+        nodes = {int(node): name for node, name in known if name in content["sites"]}
+        now = partial(nodes_now, folder.parents[1] / "flower", nodes)
+        return engine_of(FlowerCarrier(grid, nodes, now), nodes.values(), content, folder)
 
     return run_in_folder(connect, folder, _reason)
 
@@ -97,36 +93,6 @@ def _reason(error: Exception) -> str:
         return ""
     status = error.response.status_code
     return "the run was stopped" if status == 401 else f"Flower answers {status}"
-
-
-def engine_for(
-    grid: Grid,
-    content: Mapping[str, Any],
-    cancelled: Callable[[], bool] = never,
-    responded: Callable[[str], None] = no_listener,
-    home: Path | None = None,
-) -> RemoteEngine:
-    """Return the engine that asks the sites of a job, until it is cancelled.
-
-    The folder ``home`` of the federation has the current keys of each site.
-
-    Raises
-    ------
-    SiteError
-        If sites report their own names and too few are connected.
-    """
-    deadline = content["deadline"]
-    known = {int(node): name for node, name in content["nodes"].items()}
-    nodes = {node: name for node, name in known.items() if name in content["sites"]}
-    if content["insecure"]:
-        nodes = discover_nodes(grid, content["sites"], deadline)
-        if absent := lack(content, nodes.values()):
-            raise SiteError(absent)
-    how: dict[str, Any] = {"deadline": deadline, "cancelled": cancelled, "responded": responded}
-    if home is not None and not content["insecure"]:
-        how["revoked"] = RevokedSites(home, nodes.values())
-        how["now"] = partial(nodes_now, home / "flower", nodes)
-    return flower_engine(grid, nodes, **how, **terms_of(content))
 
 
 if __name__ == "__main__":

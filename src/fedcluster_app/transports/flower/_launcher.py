@@ -10,7 +10,6 @@ without heavy imports, so that it starts at once.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import hashlib
 import hmac
@@ -24,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from fedcluster import __version__
-from fedcluster_app.coordinator.certificates import FreshCertificate
+from fedcluster_app.coordinator.certificates import following
 from fedcluster_app.trust.owned_files import end_with
 
 LOGGER = logging.getLogger(__name__)
@@ -121,8 +120,6 @@ class FleetOnly:
         The value that the coordinator's own programs send in the header `SECRET`.
     statuses : Path, optional
         The file with the status of each key.
-    fresh : FreshCertificate, optional
-        The context that follows the files of the server's certificate.
     """
 
     def __init__(
@@ -130,16 +127,12 @@ class FleetOnly:
         app: Callable[[Scope, Receive, Send], Awaitable[None]],
         secret: bytes,
         statuses: Path | None = None,
-        fresh: FreshCertificate | None = None,
     ) -> None:
-        self._app, self._secret, self._statuses, self._fresh = app, secret, statuses, fresh
-        self._follows: asyncio.Task[None] | None = None
+        self._app, self._secret, self._statuses = app, secret, statuses
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass a request on, or answer it: with the status of a key, or with 403."""
         status, answer, headers = 403, FORBIDDEN, list[tuple[bytes, bytes]]()
-        if scope["type"] == "lifespan" and self._fresh is not None:
-            self._follows = asyncio.create_task(self._fresh.follow())
         if scope["type"] == "http" and scope["path"] == KEY_STATUS and self._statuses is not None:
             status, answer = 200, key_status_of(dict(scope["headers"]), self._statuses)
             if not answer.startswith((UNKNOWN, CLOCK)):
@@ -205,12 +198,15 @@ def main() -> None:
     main_of_uvicorn = sys.modules["uvicorn.main"]
     secret = Path(options[options.index(SECRET_FILE) + 1]).read_bytes()
     state = Path(options[options.index("--database") + 1])
-    fresh = FreshCertificate(config.create_ssl_context)
-    guard = Middleware(
-        FleetOnly, secret=secret, statuses=state.with_name("standing.json"), fresh=fresh
-    )
+    create = config.create_ssl_context
+
+    def context(certfile: Path, keyfile: Path, **how: Any) -> Any:
+        made = create(certfile=certfile, keyfile=keyfile, **how)
+        return following(made, certfile, keyfile)
+
+    guard = Middleware(FleetOnly, secret=secret, statuses=state.with_name("standing.json"))
     extensions.get_middleware = lambda: (guard,)
-    vars(config)["create_ssl_context"] = fresh
+    vars(config)["create_ssl_context"] = context
     vars(main_of_uvicorn)["Server"] = DoorServer
     flower_superlink()
 

@@ -115,7 +115,7 @@ def superlink(options: Sequence[str], log: Path, home: Path) -> Iterator[Managed
 
 
 def is_healthy(
-    address: str, authority: Path | None, timeout: float = 5.0, host: str | None = None
+    address: str, authority: Path, timeout: float = 5.0, host: str | None = None
 ) -> bool:
     """Return whether a SuperLink answers at an address; False if nobody does.
 
@@ -123,9 +123,8 @@ def is_healthy(
     ----------
     address : str
         HOST:PORT.
-    authority : Path, optional
-        The certificate of the authority that must vouch for it; without one, there is no
-        encryption.
+    authority : Path
+        The certificate of the authority that must vouch for it.
     timeout : float, default=5
         Seconds that an answer may take.
     host : str, optional
@@ -144,11 +143,6 @@ def is_healthy(
             raise InputError(tls_error(why, address, authority)) from error
         if isinstance(why, ssl.SSLError) and not isinstance(why, ssl.SSLEOFError):  # it is busy
             raise InputError(f"the coordinator at {address} does not encrypt: {why}") from error
-        if authority is None and isinstance(error, httpx.RemoteProtocolError | httpx.ReadError):
-            raise InputError(
-                f"the coordinator wants an encrypted connection at {address}: write certificate "
-                "and key in the site's file, not insecure"
-            ) from error
         return False
 
 
@@ -174,9 +168,8 @@ class Access:
     ----------
     address : str
         HOST:PORT.
-    authority : Path, optional
-        The certificate of the authority that must vouch for it; without one, there is no
-        encryption.
+    authority : Path
+        The certificate of the authority that must vouch for it.
     secret : bytes
         The content of the secret file that both know.
     host : str, optional
@@ -184,7 +177,7 @@ class Access:
     """
 
     address: str
-    authority: Path | None
+    authority: Path
     secret: bytes = field(repr=False)
     host: str | None = None
 
@@ -240,15 +233,14 @@ def _refusal(access: Access, path: str, headers: dict[str, str]) -> str:
 def get(
     address: str,
     path: str,
-    authority: Path | None,
+    authority: Path,
     timeout: float = 5.0,
     headers: dict[str, str] | None = None,
     host: str | None = None,
 ) -> httpx.Response:
     """Request a path, encrypted if an authority vouches for the server or for another host."""
-    scheme = "http" if authority is None else "https"
     trusted = ssl.create_default_context(cafile=authority)
-    url = f"{scheme}://{address}{path}"
+    url = f"https://{address}{path}"
     reach_directly()
     more = {} if host is None else {HOST_OF_CERTIFICATE: host}
     with httpx.Client(verify=trusted, timeout=timeout) as http:
@@ -279,8 +271,8 @@ def client(kind: type[ClientT], access: Access, max_tries: int, *interceptors: A
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     return kind.from_server_address(
         server_address=access.address,
-        insecure=access.authority is None,
-        root_certificates=access.authority.read_bytes() if access.authority else None,
+        insecure=False,
+        root_certificates=access.authority.read_bytes(),
         interceptors=[
             RuntimeVersionHttpInterceptor(component_name="fedcluster"),
             access,
@@ -329,7 +321,7 @@ def task(access: Access, token: str, max_tries: int) -> Iterator[RuntimeHttpClie
         runtime.close()
 
 
-def tls_error(why: ssl.SSLCertVerificationError, address: str, authority: Path | None) -> str:
+def tls_error(why: ssl.SSLCertVerificationError, address: str, authority: Path) -> str:
     """Return why TLS does not trust a coordinator's certificate, with advice.
 
     Dates and names are those of the untrusted certificate, so its sender may have made them up.
@@ -340,7 +332,7 @@ def tls_error(why: ssl.SSLCertVerificationError, address: str, authority: Path |
         The error from OpenSSL.
     address : str
         HOST:PORT.
-    authority : Path, optional
+    authority : Path
         The file of the authority that should vouch for it.
     """
     now = f"it is {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by this machine's clock"

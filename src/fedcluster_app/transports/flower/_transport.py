@@ -6,25 +6,13 @@ receives to its `Responder`.
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import count
 from typing import TYPE_CHECKING
 
 from flwr.app import ConfigRecord, Message, RecordDict
 
-from fedcluster.engines.reply_validation import NOTHING_STATED, ReplyBounds
-from fedcluster.engines.wire import PROTOCOL, WireError, pack, unpack
-from fedcluster_app.wire.exchange import (
-    Reply,
-    RetryingTransport,
-    Revoked,
-    never,
-    no_listener,
-    nobody,
-)
-from fedcluster_app.wire.remote import RemoteEngine
+from fedcluster_app.wire.exchange import Reply
 from fedcluster_app.wire.responder import RequestQueue, Responder
 
 if TYPE_CHECKING:
@@ -34,64 +22,6 @@ if TYPE_CHECKING:
 
 KIND = "query"
 KEY = "fedcluster"
-
-
-def flower_engine(
-    grid: Grid,
-    nodes: Mapping[int, str],
-    *,
-    quorum: int | None = None,
-    deadline: float = 120.0,
-    permit: str | None = None,
-    bounds: ReplyBounds = NOTHING_STATED,
-    secure: bool = False,
-    cancelled: Callable[[], bool] = never,
-    responded: Callable[[str], None] = no_listener,
-    revoked: Revoked = nobody,
-    now: Callable[[], Mapping[str, Sequence[int]]] | None = None,
-) -> RemoteEngine:
-    """Return an engine that asks sites through Flower.
-
-    Parameters
-    ----------
-    grid : Grid
-        The grid of a Flower ServerApp.
-    nodes : mapping of int to str
-        The name of the site for each of Flower's node ids.
-    quorum : int, optional
-        The smallest number of sites that must answer a round; by default all sites asked.
-    deadline : float, default=120
-        Seconds after which a round continues without sites that have not replied. Flower reports a
-        dead site after at most 65.
-    permit : str, optional
-        The permit under which the sites are asked.
-    bounds : ReplyBounds
-        The bounds against which replies are checked.
-    secure : bool, default=False
-        Whether the sites only take part in sums over all sites.
-    cancelled : callable, optional
-        Returns whether the run is cancelled; then the sites are informed, and CancelledError is
-        raised.
-    responded : callable, optional
-        Called with the name of each site when its reply arrives.
-    revoked : callable, optional
-        Returns the sites that are refused from now on, and why.
-    now : callable, optional
-        Returns the nodes by which each site can be reached now; by default that of its name.
-
-    Raises
-    ------
-    ValueError
-        If there is no site, two nodes have the same name, or the quorum is not between 1 and their
-        number.
-    """
-    from fedcluster_app.coordinator.run_job import engine_over  # a site imports this module, too
-
-    carrier = FlowerCarrier(grid, nodes, now)
-    transport = RetryingTransport(carrier, deadline, cancelled, responded, revoked=revoked)
-    return engine_over(
-        transport, nodes.values(), quorum=quorum, permit=permit, bounds=bounds, secure=secure
-    )
 
 
 class FlowerCarrier:
@@ -185,33 +115,3 @@ def replied(question: Message, responder: Responder | RequestQueue | ReloadingSi
     """
     reply = responder.reply(_content(question, "question"))
     return Message(RecordDict({KEY: ConfigRecord({"reply": reply})}), reply_to=question)
-
-
-def discover_nodes(grid: Grid, sites: Iterable[str], deadline: float) -> dict[int, str]:
-    """Ask all nodes for their names, if no keys identify them: on one machine, for trials.
-
-    Returns the names by node as soon as all the sites have answered, or those known at the
-    deadline.
-    """
-    wanted = set(sites)
-    names: dict[int, str] = {}
-    end = time.monotonic() + deadline
-    header = {"protocol": PROTOCOL, "run": secrets.token_hex(8), "tasks": []}
-    exchanges = count()  # counts exchanges of a run: a site whose reply was late is asked again
-    while wanted - set(names.values()) and time.monotonic() < end:
-        question = pack({**header, "exchange": next(exchanges)}, {})
-        new = {node: str(node) for node in grid.get_node_ids() if node not in names}
-        came, _ = RetryingTransport(FlowerCarrier(grid, new), min(5.0, deadline)).exchange(
-            dict.fromkeys(new.values(), question), len(new)
-        )
-        answered = {int(node): _name(reply) for node, reply in came.items()}
-        names |= {node: name for node, name in answered.items() if name in wanted}
-        time.sleep(FlowerCarrier.poll)
-    return names
-
-
-def _name(reply: bytes) -> str:
-    try:
-        return str(unpack(reply)[0].get("site"))
-    except WireError:
-        return ""

@@ -110,10 +110,8 @@ class Registry(FolderWatch):
 
     def register(self, federation: Federation) -> bool:
         """Register the valid keys with Flower, and no others."""
-        nodes, waits = dict[str, list[int]](), False
-        if not federation.insecure:
-            with controlling(self._access) as control:
-                nodes, waits = _registered(federation, control)
+        with controlling(self._access) as control:
+            nodes, waits = _registered(federation, control)
         write_json(federation.file("flower", NODES), nodes)
         write_json(federation.file("flower", STATUSES), key_status(federation))
         return waits
@@ -183,7 +181,7 @@ def key_status(federation: Federation) -> dict[str, str]:
     former = {
         digest: f"{key.why} on {key.at}" for digest, key in former_keys(federation.folder).items()
     }
-    keys = {} if federation.insecure else accepted_keys(federation.folder, federation.sites)
+    keys = accepted_keys(federation.folder, federation.sites)
     return former | {key_digest(key): KNOWN for own in keys.values() for key in own}
 
 
@@ -226,6 +224,10 @@ def serve(federation: Federation) -> Iterator[FlowerCarrier]:
     folder = federation.folder
     with private_files(), running(folder), programs.private_folder(home) as private:
         check_state(federation, ORPHAN)
+        # Size in bytes from which on the database is begun anew, as it holds nothing that lasts.
+        if (home / STATE).exists() and (home / STATE).stat().st_size > 64 << 20:
+            for each in home.glob(f"{STATE}*"):
+                each.unlink()
         options = superlink_options(federation, private / "secret")
         with programs.superlink(options, log, home) as superlink:
             superlink.wait_for_start(lambda: is_started(federation))
@@ -264,16 +266,11 @@ def check_state(federation: Federation, orphan: float = 0.0) -> None:
 
 def superlink_options(federation: Federation, secret: Path) -> list[str]:
     """Return the options of Flower's SuperLink, which starts no app itself."""
-    trust = ["--insecure"]
-    if not federation.insecure:
-        trust = [
-            "--enable-supernode-auth",
-            *("--ssl-ca-certfile", str(federation.authority)),
-            *("--ssl-certfile", str(federation.file("certificates", "server.crt"))),
-            *("--ssl-keyfile", str(federation.file("certificates", "server.key"))),
-        ]
     return [
-        *trust,
+        "--enable-supernode-auth",
+        *("--ssl-ca-certfile", str(federation.authority)),
+        *("--ssl-certfile", str(federation.file("certificates", "server.crt"))),
+        *("--ssl-keyfile", str(federation.file("certificates", "server.key"))),
         *("--host", federation.place.listens, "--port", str(federation.port)),
         *("--database", str(federation.file("flower", STATE))),
         *("--isolation", "process", SECRET_FILE, str(secret)),

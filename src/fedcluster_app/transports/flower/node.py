@@ -34,8 +34,6 @@ from flwr.proto.fleet_pb2 import (
     DeactivateNodeRequest,
     PullMessagesRequest,
     PushMessagesRequest,
-    RegisterNodeFleetRequest,
-    UnregisterNodeFleetRequest,
 )
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.message_pb2 import ObjectTree
@@ -138,7 +136,7 @@ def _wait_for_coordinator(
         say(f"site {name}: nobody answers at {membership.coordinator} yet; waiting")
         while not programs.is_healthy(membership.coordinator, authority):
             time.sleep(1)
-    if authority is not None and (notice := ends_soon(membership.coordinator)):
+    if notice := ends_soon(membership.coordinator):
         say(f"site {name}: {notice}")
 
 
@@ -289,31 +287,27 @@ def connected(membership: Membership, folder: Path, say: Callable[[str], None]) 
     """
     mark = state_folder(folder) / "flower" / "connected"
     here = f"{platform.node()}:{folder.resolve()}"
-    insecure = membership.insecure
-    own = ec.generate_private_key(ec.SECP384R1())
-    key = own if insecure else _key(folder / str(membership.key))
+    key = _key(folder / membership.key)
     public = public_key_to_bytes(key.public_key())
     with _fleet(membership, folder, key) as fleet:
         left = record_or(mark, dict[str, int], {}).get(here)
-        if left and not insecure:
-            _leave(fleet, left, insecure=False)
+        if left:
+            _leave(fleet, left)
         number = _admitted(fleet, public, membership, folder, say, before=mark.exists())
         mark.parent.mkdir(parents=True, exist_ok=True)
         write_json(mark, {here: number})
         try:
             yield Node(fleet, number)
         finally:
-            _leave(fleet, number, insecure=insecure)
+            _leave(fleet, number)
 
 
-def _leave(fleet: FleetHttpClient, number: int, *, insecure: bool) -> None:
+def _leave(fleet: FleetHttpClient, number: int) -> None:
     """Tell a coordinator that a node is not connected any more, if it listens."""
 
     def tell() -> None:
         with suppress(httpx.HTTPError, RuntimeError):
             fleet.DeactivateNode(DeactivateNodeRequest(node_id=number))
-            if insecure:
-                fleet.UnregisterNode(UnregisterNodeFleetRequest(node_id=number))
 
     thread = threading.Thread(target=tell, daemon=True)
     thread.start()
@@ -333,11 +327,10 @@ def _fleet(
     """Return a client of the SuperLink's interface for sites."""
     programs.reach_directly()
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # fedcluster reports the errors
-    authority = membership.authority(folder)
     return FleetHttpClient.from_server_address(
         server_address=membership.coordinator,
-        insecure=membership.insecure,
-        root_certificates=authority.read_bytes() if authority else None,
+        insecure=False,
+        root_certificates=membership.authority(folder).read_bytes(),
         interceptors=[
             RuntimeVersionHttpInterceptor(component_name="fedcluster"),
             NodeAuthHttpInterceptor(key, key.public_key()),
@@ -356,18 +349,13 @@ def _admitted(
 ) -> int:
     """Return the number of the node that the SuperLink has for a key.
 
-    Without encryption, a site registers its key itself. A site that was connected before waits
-    until its earlier program does not count any more.
+    A site that was connected before waits until its earlier program does not count any more.
     """
     end, said = time.monotonic() + (FORGOTTEN if before else 0), ""
-    registers = membership.insecure
     request = ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
     while True:
         began = time.monotonic()
         try:
-            if registers:
-                fleet.RegisterNode(RegisterNodeFleetRequest(public_key=public))
-                registers = False
             return int(fleet.ActivateNode(request).node_id)
         except httpx.HTTPStatusError as error:
             _check_refusal(error, membership, folder, before=before, late=began > end)
@@ -437,15 +425,13 @@ class Credentials:
     ask = 10.0  # seconds between two checks whether the coordinator knows the waiting key
 
     def __init__(self, membership: Membership, folder: Path) -> None:
-        self._coordinator, self._insecure = membership.coordinator, membership.insecure
-        self._key = folder / (membership.key or "key")
+        self._coordinator, self._key = membership.coordinator, folder / membership.key
         self._next = state_folder(folder) / NEXT_KEY
         self._authority = membership.authority(folder)
 
     def key_status(self, key: Path | None = None) -> str:
         """Return the coordinator's status of the site's key, or of another one."""
-        key = key or self._key
-        return "" if self._insecure else key_status(self._coordinator, self._authority, key)
+        return key_status(self._coordinator, self._authority, key or self._key)
 
     def take_new_key(self) -> None:
         """Replace the site's key by the waiting one, if the coordinator knows it."""
@@ -456,8 +442,7 @@ class Credentials:
     def followed(self, node: Node) -> Iterator[None]:
         """End a connection as soon as its files have changed, within the block."""
         ended = threading.Event()
-        if not self._insecure:
-            threading.Thread(target=self._follow, args=[node, ended], daemon=True).start()
+        threading.Thread(target=self._follow, args=[node, ended], daemon=True).start()
         try:
             yield
         finally:
@@ -477,7 +462,7 @@ class Credentials:
             before = now
 
     def _state(self) -> tuple[tuple[int, int] | None, ...]:
-        return tuple(map(file_state, filter(None, (self._key, self._authority))))
+        return tuple(map(file_state, (self._key, self._authority)))
 
     def check(self) -> None:
         """Raise an error if the coordinator no longer accepts the site's key.
@@ -492,14 +477,14 @@ class Credentials:
             raise _not_let_in(how, f"{self._coordinator} has ended it: {why_not_let_in(how)}")
 
 
-def key_status(address: str, authority: Path | None, key: Path) -> str:
+def key_status(address: str, authority: Path, key: Path) -> str:
     """Return the status of a key: known, unknown, or why and since when it is invalid.
 
     Parameters
     ----------
     address : str
         HOST:PORT of the coordinator.
-    authority : Path, optional
+    authority : Path
         The certificate of the authority that must vouch for it.
     key : Path
         The file of the private key.
@@ -525,12 +510,10 @@ def told_by_coordinator(path: Path) -> dict[str, str]:
         authority = membership.authority(folder)
     except InputError:
         return {}
-    if membership.insecure or not membership.key:
-        return {}
     return _told_of(membership.coordinator, authority, folder / membership.key)
 
 
-def _told_of(address: str, authority: Path | None, key: Path) -> dict[str, str]:
+def _told_of(address: str, authority: Path, key: Path) -> dict[str, str]:
     try:
         headers = _signed(_key(key))
         reply = programs.get(address, launcher.KEY_STATUS, authority, headers=headers)
