@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 from sklearn.cluster import KMeans
 from sklearn.metrics import adjusted_rand_score
 
@@ -75,7 +76,7 @@ class Drawn:
 
 
 def drawn(kind: Kind, offset: float, rng: Generator, S: int = 6, k: int = 3, d: int = 5) -> Drawn:
-    """Draw sites until each has two subtypes of five rows, and each subtype is at two sites."""
+    """Draw sites that share two subtypes, of five rows each, with another, and so all of them."""
     centers = rng.normal(size=(k, d))
     apart = np.sqrt(((centers[:, None] - centers) ** 2).sum(2))
     centers *= 4.0 / apart[apart > 0].min()
@@ -86,7 +87,8 @@ def drawn(kind: Kind, offset: float, rng: Generator, S: int = 6, k: int = 3, d: 
         z = np.concatenate([rng.choice(k, m, p=p) for m, p in zip(n, shares, strict=True)])
         sites = np.repeat(np.arange(S), n)
         there = np.bincount(sites * k + z, minlength=S * k).reshape(S, k) >= 5
-        if (there.sum(1) >= 2).all() and (there.sum(0) >= 2).all():
+        linked = there.astype(int) @ there.T.astype(int) >= 2
+        if connected_components(linked)[0] == 1 and (there.sum(0) >= 2).all():
             break
     clean = centers[z] + NOISES.get(kind.noise, NORMAL)(rng, (len(z), d))
     moved = (offset * rng.normal(size=(S, d)))[sites]

@@ -21,7 +21,7 @@ import numpy as np
 
 from fedcluster.engines.wire import read_summaries, unpack
 from fedcluster.errors import HeldBackError, InputError, SiteError
-from fedcluster.jobs import Evaluate, Fit, JobReport, clustering_of, model_of
+from fedcluster.jobs import Compare, Evaluate, Fit, JobReport, clustering_of, model_of
 from fedcluster.model import Model
 from fedcluster_app.report.job_files import content_of
 from pairs.factors import FILES, Combination
@@ -35,7 +35,18 @@ from pairs.ways import (
     tables,
     with_odd_columns,
 )
-from pairs.worlds import MAKERS, Counted, World, frames, job_of, of_files, one_by_one, resumed, run
+from pairs.worlds import (
+    MAKERS,
+    Counted,
+    World,
+    frames,
+    job_of,
+    of_files,
+    one_by_one,
+    resumed,
+    run,
+    with_outcomes,
+)
 
 TOO_FEW = "the rows are too few for any mixture"
 """What is said of the rows that groups and limits leave."""
@@ -210,6 +221,28 @@ def same_by_every_engine(case: Case) -> None:
             step = max(each[f"{where}_step"] for each in (a, b))
             differ += [where] * (abs(a[where] - b[where]) > 1.001 * step)
     assert not differ, f"{case.c['engine']}: {differ[:3]}"
+
+
+def outcomes_are_the_same_by_every_engine(case: Case) -> None:
+    """Clusters are compared by outcomes, or refused, alike; of secure sums, counts over all."""
+    rows = {name: with_outcomes(frame) for name, frame in case.world.frames.items()}
+    world, engine = World(case.job_name, case.c, rows), case.c["engine"]
+    for outcomes, time in ((("ill", "cost"), None), (("ill",), "days")):
+        job, found = Compare(case.job.model, outcomes, time), list[Any]()
+        for make in (one_by_one, MAKERS[engine]):
+            try:
+                value = run(world, job, make(world, job)).outcome.value
+            except (InputError, SiteError) as error:
+                found.append(isinstance(error, HeldBackError) or str(error).partition(":")[0])
+            else:
+                assert value.outcomes[0].name.startswith("ill")
+                found.append(value.outcomes[0].test.p if engine == "secure" and not time else value)
+        if engine == "secure" and (time or not isinstance(found[0], float)):
+            continue
+        assert type(found[0]) is type(found[1]), f"{outcomes} by {time}: {found}"
+        one, other = found
+        differ = differences(one, other, BY_SUMS if engine == "secure" else 0.0, floor=1.0)
+        assert not differ, f"{outcomes} by {time}: {differ[:3]}"
 
 
 # What leaves a site
@@ -446,6 +479,8 @@ def laws_of(case: Case, *, all_laws: bool = False) -> Laws:
         return {"held back by every engine": held_back_by_every_engine}
     of_fit = case.job_name == "fit"
     laws = {**ALWAYS, **({"one answer": one_model_one_answer} if of_fit else {})}
+    if case.job_name == "profile":
+        laws["outcomes"] = outcomes_are_the_same_by_every_engine
     turns = (ORDER, WAYS if of_fit else COMMANDED)
     for law in turns if all_laws else [turns[case.place % len(turns)]]:
         laws |= law

@@ -28,7 +28,7 @@ from fedcluster.engines.client import Client
 from fedcluster.frames.cells import affine
 from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles
-from fedcluster.jobs import Fit, JobReport, execute, fit_of, model_of, procedure_of
+from fedcluster.jobs import Compare, Fit, JobReport, execute, fit_of, model_of, procedure_of
 from fedcluster.model import Model
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import PreprocessingSpec
@@ -71,6 +71,14 @@ def frames(c: Combination, seed: int = 0) -> dict[str, pd.DataFrame]:
     if c["engine"] == "dask":  # which names partitions
         return {f"part-{i:05}": frame for i, frame in enumerate(made.values())}
     return made
+
+
+def with_outcomes(frame: pd.DataFrame) -> pd.DataFrame:
+    """Rows with outcomes, which nothing is clustered by, and the time of one."""
+    rng = np.random.default_rng(len(frame))
+    ill = (frame["label"].to_numpy() == "b") ^ (rng.random(len(frame)) < 0.3)
+    days, cost = rng.integers(1, 40, len(frame)), rng.integers(0, 99, len(frame))
+    return frame.assign(ill=ill.astype(float), days=days.astype(float), cost=cost / 8)
 
 
 @cache
@@ -127,6 +135,8 @@ class World:
     def site(self) -> dict[str, Any]:
         """The values of the fields of the site files."""
         given = chosen(self.job_name, self.c, [f"site.{name}" for name in SITE])
+        if given["site.columns"] and "ill" in next(iter(self.frames.values())):
+            given["site.columns"] += ("ill", "days", "cost")
         return {name.removeprefix("site."): value for name, value in given.items()}
 
     @cached_property
@@ -380,6 +390,7 @@ def columns_asked(world: World, job: Any) -> list[str] | None:
     """The columns that a coordinator names, where it does; those of a model."""
     models = [getattr(job, name, None) for name in ("model", "beside")]
     columns = [name for each in models if isinstance(each, Model) for name in each.columns]
+    columns += job.columns if isinstance(job, Compare) else ()
     return list(dict.fromkeys(columns)) or None
 
 

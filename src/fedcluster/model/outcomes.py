@@ -131,10 +131,8 @@ class Comparison:
     @classmethod
     def of(cls, outcomes: Sequence[OutcomeComparison], names: Sequence[str]) -> Comparison:
         """Return the comparison, with the p-values of all outcomes corrected."""
-        # what limits hold back of cells of time biases the test, however little it is
-        share = [0 if each.kind == "survival" else 1 / 9 for each in outcomes]
         rows = [sum(each["rows"] for each in o.clusters) for o in outcomes]
-        known = [o.held_back <= x * n for o, x, n in zip(outcomes, share, rows, strict=True)]
+        known = [o.held_back <= n / 9 for o, n in zip(outcomes, rows, strict=True)]
         both = zip(outcomes, known, strict=True)
         pairs = [(o.test.p, o.by_site.p) if told else (math.nan, math.nan) for o, told in both]
         p, within = (holm([pair[i] for pair in pairs]) for i in range(2))
@@ -511,7 +509,7 @@ def kruskal(cells: Floats) -> OutcomeTest:
 
 
 def survival_compared(
-    name: str, time: str, edges: Floats, events: Floats, censored: Floats, hidden: float = 0.0
+    name: str, time: str, edges: Floats, ways: Sequence[Floats], hidden: float = 0.0
 ) -> OutcomeComparison:
     """Return the comparison of clusters by the time to an event.
 
@@ -521,17 +519,22 @@ def survival_compared(
         The event, and the column of its time, or of the time until which it had not happened.
     edges : ndarray of shape (c + 1,)
         The edges of the cells (a, b] of time.
-    events, censored : ndarray of shape (s, k, c)
-        The weight of the rows in each cell, by site.
+    ways : sequence of ndarray of shape (2, s, k, c)
+        The weights of the rows with an event in each cell, and of others, by site; then others that
+        may be these where limits hide rows, of which the least significant one is the test.
     hidden : float
-        The weight of rows that are not counted.
+        The weight of rows that limits hide.
     """
+    events, censored = ways[0]
     died, left = events.sum(axis=0), censored.sum(axis=0)
     n = at_risk(died + left)
     with np.errstate(divide="ignore", invalid="ignore"):
         high = np.cumprod(np.where(n > 0, 1 - died / n, 1.0), axis=1)
         low = np.cumprod(np.where(n > left, 1 - died / (n - left), 1.0), axis=1)
-    test, z, spread = log_rank(died[None], left[None])
+    _, z, spread = log_rank(died[None], left[None])
+    pooled = (log_rank(*each.sum(axis=1, keepdims=True))[0] for each in ways)
+    within = (log_rank(*each)[0] for each in ways)
+    test, by_site = (max(each, key=lambda t: np.nan_to_num(t.p)) for each in (pooled, within))
     clusters = []
     for j, own in enumerate(died.sum(axis=1).tolist()):
         past = np.flatnonzero(high[j] <= 0.5)
@@ -549,7 +552,6 @@ def survival_compared(
         }
         shown = f"{own:,.0f} of {expected:,.1f} expected" if n[j, 0] else "no rows"
         clusters.append(each | {"shown": shown})
-    by_site, *_ = log_rank(events, censored)
     called = f"{name} by {time}"
     return OutcomeComparison(called, "survival", test, by_site, None, {}, clusters, hidden)
 

@@ -281,7 +281,8 @@ class SiteEffects:
     Examples
     --------
     >>> effects = SiteEffects(((0.0,), (10.0,)), ((1.0,),), (9.0,))
-    >>> effects.offset(np.array([[2.5], [3.5], [12.5], [13.5]]), np.ones(4)).round(2)
+    >>> _, offset = effects.adjustment(np.array([[2.5], [3.5], [12.5], [13.5]]), np.ones(4))
+    >>> offset.round(2)
     array([2.92])
     """
 
@@ -317,7 +318,7 @@ class SiteEffects:
     ) -> tuple[Floats, Floats]:
         """Return what the rows (n, d) of a site are multiplied by, and what is then subtracted."""
         if not self.gains:
-            return np.ones(X.shape[1]), self.offset(X, weights, persons)
+            return np.ones(X.shape[1]), self._found(X, weights, persons)[0]
         typical, variance, still = map(np.array, self.gains)
         told, gains = typical > 0, np.ones(X.shape[1])
         if told.any():  # along codes, rows would part in clusters of their own
@@ -334,12 +335,6 @@ class SiteEffects:
             gains = np.exp(np.clip(log_gain, -3.0, 3.0) * shrunk)
         offset, _ = self._found((X - still) / gains + still, weights, persons)
         return 1.0 / gains, offset - still * (1.0 - 1.0 / gains)
-
-    def offset(
-        self, X: Floats, weights: Floats, persons: NDArray[np.int64] | None = None
-    ) -> Floats:
-        """Return the offset (d,) of a site with rows (n, d), in the units of the columns."""
-        return self._found(X, weights, persons)[0]
 
     def _found(
         self, X: Floats, weights: Floats, persons: NDArray[np.int64] | None
@@ -375,19 +370,16 @@ class SiteEffects:
             If not.
         """
         C, noise, spread = map(np.array, (self.centers, self.noise, self.spread))
-        if C.ndim != 2 or C.shape[1] != width or noise.shape != (width, width):
-            raise ValueError("offsets of sites must be of as many columns as there are numbers")
-        of_gains = np.array(self.gains) if self.gains else np.zeros((3, width))
-        if of_gains.shape != (3, width) or not (np.abs(of_gains) <= LARGEST).all():
-            raise ValueError("gains of sites need a deviation, a variance and a place by column")
-        if (of_gains[:2] < 0).any():
-            raise ValueError("deviations and variances of gains are at least 0")
-        if type(self.least) is not int or self.least < 0:
-            raise ValueError("offsets of sites need a number of rows that count")
-        if not 0 < len(C) <= self.most or spread.shape != (width,) or not (spread >= 0).all():
-            raise ValueError(f"offsets of sites need 1 to {self.most} centres, and variances")
-        if not all((np.abs(each) <= LARGEST).all() for each in (C, noise, spread)):
-            raise ValueError("centres and variances of offsets must be finite")
+        gains = np.array(self.gains) if self.gains else np.zeros((3, width))
+        shapes = [C.shape[1:], noise.shape, spread.shape, gains.shape]
+        if shapes != [(width,), (width, width), (width,), (3, width)]:
+            raise ValueError("offsets and gains of sites must be of as many columns as are numbers")
+        if not all((np.abs(each) <= LARGEST).all() for each in (C, noise, spread, gains)):
+            raise ValueError("centres and variances of offsets must be finite, and those of gains")
+        if (spread < 0).any() or (gains[:2] < 0).any():
+            raise ValueError("variances of offsets, and of gains, are at least 0")
+        if type(self.least) is not int or self.least < 0 or not 0 < len(C) <= self.most:
+            raise ValueError(f"offsets of sites need 1 to {self.most} centres, and a limit of rows")
         try:
             np.linalg.cholesky(noise)
         except np.linalg.LinAlgError:
@@ -402,12 +394,14 @@ class SiteEffects:
         ValueError, LookupError, TypeError
             If the content has another form.
         """
-        centers, noise, gains = (
-            tuple(tuple(map(float, line)) for line in content.get(key, ()))
-            for key in ("centers", "noise", "gains")
-        )
-        spread = tuple(map(float, content["spread"]))
+        centers, noise, gains = (table(content.get(x, ())) for x in ("centers", "noise", "gains"))
+        [spread] = table([content["spread"]])
         return cls(centers, noise, spread, content.get("least", 0), gains)
+
+
+def table(lines: Any) -> Table:
+    """Return a table of numbers from JSON."""
+    return tuple(tuple(map(float, line)) for line in lines)
 
 
 def _are_enough(

@@ -26,7 +26,7 @@ from fedcluster.preprocessing.columns import (
     column_to_plain,
     one_of,
 )
-from fedcluster.preprocessing.site_effects import SiteEffects
+from fedcluster.preprocessing.site_effects import SiteEffects, table
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,8 @@ class Principal:
         ValueError, LookupError, TypeError
             If the content has another form.
         """
-        mean, variances = (tuple(map(float, content[key])) for key in ("mean", "variances"))
-        components = tuple(tuple(map(float, line)) for line in content["components"])
+        mean, variances = table([content["mean"], content["variances"]])
+        components = table(content["components"])
         if len(components) != len(variances) or any(len(line) != len(mean) for line in components):
             raise ValueError("the principal components have not all the same length")
         return cls(mean, components, variances)

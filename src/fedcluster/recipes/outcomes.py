@@ -59,7 +59,7 @@ def comparing(
     Plan of Comparison
         To be asked about rows with assigned clusters.
     """
-    seen = yield from _summed(k, reported, smallest)
+    seen = yield from _summed(k, reported, smallest, time)
     at = {name: int(places[0]) for name, _, places in seen.layout}
     clock = -1 if time is None else at[time]
     if time is not None and (clock not in seen.grids or not seen.binary):
@@ -82,9 +82,9 @@ def comparing(
         elif i in seen.binary and time is None:
             outcomes.append(_zeros_and_ones(name, seen, i))
         elif i in seen.binary:
-            events, censored = (counted[clock, i + 1, value] for value in (1, 0))
-            hidden, edges = seen.lacking(i, float(np.sum(events + censored))), seen.grids[clock]
-            outcomes.append(survival_compared(name, str(time), edges, events, censored, hidden))
+            told = np.stack([counted[clock, i + 1, value] for value in (1, 0)])
+            ways, hidden = seen.ways(i, told, smallest)
+            outcomes.append(survival_compared(name, str(time), seen.grids[clock], ways, hidden))
         elif i != clock:
             outcomes.append(_numbers(name, seen, i, counted.get((i, None, 1))))
     if len(seen.sums) == 1:  # of secure sums, nothing is known by site
@@ -115,12 +115,43 @@ class _Summed:
         apart = self.about.centers[:, i] - self.about.centers[0, i]
         return n, np.where(n > 0, apart + moved, 0.0), n * np.nan_to_num(spreads) ** 2
 
+    def ones(self, i: int) -> Floats:
+        """Return the weights of rows with 1, and with 0, in a column, (2, s, k)."""
+        n, means, _ = self.moments(i)
+        ones = n * (means + self.about.centers[0, i])
+        whole = np.rint(ones)
+        ones = np.where(abs(ones - whole) < 1e-6, whole, ones)  # whole but for rounding
+        return np.stack([ones, n - ones])
+
+    def ways(self, i: int, told: Floats, least: int) -> tuple[list[Floats], float]:
+        """Return in which ways limits may hide rows of cells of time, and how many they hide."""
+        hidden = self.lacking(i, float(told.sum()))
+        return completed(told, self.ones(i), least) if hidden else [told], hidden
+
     def lacking(self, i: int, counted: float) -> float:
         """Return the weight of the rows with a value that are in no cell, if there are limits."""
         return max(float(self.moments(i)[0].sum() - counted), 0.0) if self.is_limited else 0.0
 
 
-def _summed(k: int, reported: Preprocessor, smallest: int) -> Plan[_Summed]:
+def completed(told: Floats, ones: Floats, least: int) -> list[Floats]:
+    """Return ways in which limits may hide few rows of cells (2, s, k, c).
+
+    First the mean of the extremes; then, of each cluster, they are in its first empty cells and of
+    others in the last, and the reverse. ``ones`` (2, s, k) is the weight of all rows.
+    """
+    room = (told == 0) * (least - 1.0)
+    missing = (ones - told.sum(axis=-1))[..., None]
+    early, late = (
+        np.clip(missing - np.cumsum(each, axis=-1) + each, 0.0, each)
+        for each in (room, room[..., ::-1])
+    )
+    late = late[..., ::-1]
+    is_own = np.eye(told.shape[2], dtype=bool)[:, :, None]
+    ways = [np.where(own, a, b) for a, b in ((early, late), (late, early)) for own in is_own]
+    return [told + each for each in ((early + late) / 2, *ways)]
+
+
+def _summed(k: int, reported: Preprocessor, smallest: int, time: str | None) -> Plan[_Summed]:
     """Plan two rounds for sums by cluster, and for the grids of numbers."""
     layout = layout_of((), reported)
     memory = {"texts": texts_of(layout)}
@@ -131,16 +162,20 @@ def _summed(k: int, reported: Preprocessor, smallest: int) -> Plan[_Summed]:
     means, spreads = (each[-1] for each in first.moments)
     numbers = [int(places[0]) for _, levels, places in layout if levels is None]
     binary = [i for i in numbers if is_zero_or_one(means[i], spreads[i])]
-    fewest = 2.0 * smallest * k * len(answers.by_site) if smallest > 1 else float(FEWEST_IN_CELL)
+    usual = 2.0 * smallest * k * len(answers.by_site) if smallest > 1 else float(FEWEST_IN_CELL)
+    fewest = {int(at[0]): usual for _, _, at in layout}
+    for clock in (int(at[0]) for name, _, at in layout if name == time and smallest > 1):
+        # rows with an event and others are counted apart; of more rows, a smaller share is hidden
+        fewest[clock] = max(2 * usual, 0.4 * (2 * usual * first.weights[:, clock].sum()) ** 0.5)
     edges = {
-        i: _around(means[i], spreads[i], first.weights[:, i].sum() / fewest)
+        i: _around(means[i], spreads[i], first.weights[:, i].sum() / fewest[i])
         for i in numbers
         if i not in binary and spreads[i] > 0 and (first.together == 1).all()
     }
     cells = [_cells(about, i, each) for i, each in edges.items()]
     again, *counted = yield [Task(ClusterColumns(), about, everyone=True), *cells]
     grids = {
-        i: _even(each.total().weights.reshape(k + 1, -1)[-1], edges[i], fewest)
+        i: _even(each.total().weights.reshape(k + 1, -1)[-1], edges[i], fewest[i])
         for i, each in zip(edges, counted, strict=True)
     }
     sums = {at: ColumnSums(about, Answers({at: own})) for at, own in again.by_site.items()}
@@ -198,11 +233,7 @@ def _counts(
 
 def _zeros_and_ones(name: str, seen: _Summed, i: int) -> OutcomeComparison:
     """Return the comparison by a number that is 0 or 1."""
-    n, means, _ = seen.moments(i)
-    ones = n * (means + seen.about.centers[0, i])
-    whole = np.rint(ones)
-    ones = np.where(abs(ones - whole) < 1e-6, whole, ones)  # whole but for rounding
-    tables = np.stack([n - ones, ones], axis=2)
+    tables = np.moveaxis(seen.ones(i)[::-1], 0, 2)
     return counts_compared(name, ("0", "1"), tables, together=seen.together)
 
 

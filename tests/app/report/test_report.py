@@ -416,7 +416,7 @@ def test_outcomes_are_tested_and_survival_is_drawn_by_hand():
     n, means = np.array([[40.0, 50.0]]), np.array([[1.0, 3.0]])
     found = Comparison.of(
         [
-            survival_compared(HOSTILE, "days", times, events, censored),
+            survival_compared(HOSTILE, "days", times, [np.stack([events, censored])]),
             numbers_compared("cost", n, means, n, np.array([[40.0, 0.0], [0.0, 50.0]]), 1000.0),
             counts_compared("died", ["0", "1"], np.array([[[30.0, 10.0], [20.0, 30.0]]])),
             counts_compared("ward", ["a", HOSTILE], np.array([[[20.0, 20.0], [21.0, 29.0]]])),

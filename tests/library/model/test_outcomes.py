@@ -24,6 +24,7 @@ from fedcluster.model.outcomes import (
     odds_ratio,
 )
 from fedcluster.privacy import Groups
+from fedcluster.recipes import outcomes as plans
 
 COLUMNS = ("x", "died", "days", "cost", "ward", "site")
 
@@ -241,6 +242,35 @@ def test_what_a_site_holds_back_is_left_out_and_said():
     assert (told.held_back, told.test.p) == (0, 1.0)
     (alone,) = compared(2, rows[:120], "ward")
     assert alone.sentence().endswith("(q 50 %, q 50 %; p = 1.000)")
+
+
+def test_survival_behind_limits_is_tested_with_few_rows_and_tells_no_small_cell(monkeypatch):
+    """Rows that limits hide in cells of time are placed as they speak least for a difference."""
+    told: list[np.ndarray] = []
+    whole = plans.completed
+
+    def kept(cells: np.ndarray, ones: np.ndarray, least: int) -> list[np.ndarray]:
+        told.append(cells)
+        return whole(cells, ones, least)
+
+    monkeypatch.setattr(plans, "completed", kept)
+    found = {}
+    for ratio in (1.0, 2.5):
+        for seed in range(20):
+            rng = np.random.default_rng([int(ratio), seed])
+            c, site = rng.integers(0, 2, 600).astype(float), np.repeat([0.0, 1.0, 2.0], 200)
+            days, stop = rng.exponential(600 * (1 + site / 2) / ratio**c), rng.uniform(50, 900, 600)
+            rows = np.zeros((600, 6))
+            rows[:, 0], rows[:, 5], rows[:, 1] = c, site, days < stop
+            rows[:, 2] = np.ceil(np.minimum(days, stop))
+            limited, free = (compared(2, rows, "died", time="days", least=n)[0] for n in (5, 1))
+            assert 0 < limited.held_back < 60
+            pairs = zip(limited.corrected, free.corrected, strict=True)
+            found[ratio, seed] = [p >= 0.7 * q - 1e-9 for p, q in pairs], limited.corrected
+    assert min(each[each > 0].min() for each in told) >= 5
+    assert sum(sum(low) for low, _ in found.values()) >= 76
+    assert sum(p < 0.05 for (r, _), (_, both) in found.items() if r == 1 for p in both) <= 4
+    assert sum(p < 0.05 for (r, _), (_, both) in found.items() if r > 1 for p in both) >= 38
 
 
 @pytest.mark.parametrize("seed", range(6))
