@@ -77,6 +77,8 @@ class Merging:
         (0.05, 0.04),
     )
     """Alternatives to `merged` and `linked` that should not change the verdict."""
+    many_each: float = 20.0
+    """Rows per parameter from which on rows that look normal within components are."""
     earned: float = 2.0  # nats that any larger number of clusters must gain
     close: float = 5.0  # nats in total within which another verdict is nearly as likely
     close_share: float = 0.005  # the same, per row
@@ -84,7 +86,8 @@ class Merging:
 
 MERGING = Merging()
 SAMPLED = replace(MERGING, valley=0.0, own_rows=True)
-"""For rows drawn again: where they repeat, pieces of one cluster have valleys between them."""
+"""For rows drawn again, and groups of rows: few repeat, or are seen, so that pieces of one cluster
+have valleys between them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -179,8 +182,13 @@ class Mixture:
 
         A noise component takes their tails, so that normality cannot be established with noise.
         """
+        return self.shares_covariance and self.is_normal_within
+
+    @property
+    def is_normal_within(self) -> bool:
+        """Whether the rows of components, of whatever covariances, are normal."""
         d, n = self.n_numbers, float(self.weights.sum())
-        if not d or self.noise is not None or not self._shares_covariance:
+        if not d or self.noise is not None:
             return False
         z = (self.fourth - d * (d + 2)) / sqrt(8 * d * (d + 2) / max(n, 1.0))
         return abs(z) < self.normal_errors and self._is_normal_by_column
@@ -208,13 +216,21 @@ class Mixture:
     def parted(self, at: Merging) -> NDArray[np.bool_]:
         """Return between which components, with covariances of their own, there is a valley."""
         single = _overlap(self.overlaps, self.weights)
-        if self.peaks is None or self.ridges is None or self._shares_covariance:
+        if self.peaks is None or self.ridges is None or self.shares_covariance:
             return np.zeros_like(single, dtype=bool)
-        depth = np.exp(np.minimum(self.ridges - np.minimum(self.peaks[:, None], self.peaks), 0.0))
-        return np.asarray((depth < at.valley) & (single < at.parted))
+        return np.asarray((self.depths < at.valley) & (single < at.parted))
 
     @property
-    def _shares_covariance(self) -> bool:
+    def depths(self) -> Floats:
+        """The density in the valley between two components, relative to the lower peak, (c, c)."""
+        assert self.peaks is not None
+        assert self.ridges is not None
+        lower = np.minimum(self.peaks[:, None], self.peaks)
+        return np.asarray(np.exp(np.minimum(self.ridges - lower, 0.0)))
+
+    @property
+    def shares_covariance(self) -> bool:
+        """Whether components have the same covariance, or nearly."""
         if self.variances is not None and len(self.variances):
             return bool(
                 (self.variances.max(axis=0) <= self.alike * self.variances.min(axis=0)).all()
@@ -400,10 +416,20 @@ def clusters_of(
 
 
 def _parts(mixture: Mixture, at: Merging) -> list[str]:
-    """Return a sentence if parts of a cluster overlap little, two components or several large."""
+    """Return a sentence if parts of a cluster overlap little, two components or several large.
+
+    Two of unlike covariance without a valley are a cluster and its tail.
+    """
     sizes, found = mixture.weights, [(1.0, 0.0, "")]
+    is_flat = _overlap(mixture.overlaps, sizes) >= at.merged
+    if mixture.peaks is not None and mixture.ridges is not None and not mixture.shares_covariance:
+        is_flat &= mixture.depths >= at.flat
+    else:
+        is_flat[:] = False
     for group in clusters_of(mixture, at=at)[0]:
         two = len(group) == 2
+        if two and is_flat[group[0], group[1]]:
+            continue
         least, share = (at.merged_normal, 0.0) if two else at.doubtful
         shared = mixture.overlaps[np.ix_(group, group)]
         own = replace(
@@ -442,7 +468,9 @@ def _doubts(
         sentences.append(
             f"{listed} is nearly as likely a number of clusters as {v}; look at the clusters"
         )
-    if (apart := len(merged(mixture, at.merged, at=at)[0])) != v:
+    many = n >= at.many_each * sum(mixture.n_parameters)
+    is_sure = many and mixture.is_normal_within and mixture.apart(at).any()
+    if (apart := len(merged(mixture, at.merged, at=at)[0])) != v and not is_sure:
         what = "one covariance" if mixture.is_normal else "unlike covariances"
         sentences.append(
             f"some clusters overlap and are taken for two normal populations with {what}; as one "

@@ -55,7 +55,7 @@ from fedcluster.recipes.bootstrap import resampling
 from fedcluster.recipes.fit import algorithm_of, canonical, description, description_step
 from fedcluster.recipes.specifications import Rule
 from fedcluster.rounds import EarlyStop, Plan, everyone, gather, iterate, reason
-from fedcluster.selection._likelihood import SAMPLED, Likeliest, Mixture, likeliest
+from fedcluster.selection._likelihood import MERGING, SAMPLED, Likeliest, Mixture, likeliest
 from fedcluster.selection._mixtures import (
     EFFORT,
     Effort,
@@ -142,7 +142,8 @@ def judged_plan(
     mixtures, *found = yield from everyone(gather(plans))
     by_means = dict(zip(tried, found[len(draws) :], strict=True))
     seen = "rows" if table.rows_each == 1 else "rows or groups of rows"
-    verdict = likeliest(mixtures, table.n_seen, ks, seen)
+    at = MERGING if table.rows_each == 1 else SAMPLED
+    verdict = likeliest(mixtures, table.n_seen, ks, seen, at)
     judgement = yield from _clusters_of(verdict, rows, by_means, spec, preprocessor, effort)
     beside = _beside(rows, judgement.verdict.n_clusters, by_means, spec.seed, effort)
     drawn = [
