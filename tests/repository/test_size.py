@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 28_893,
+    "lines of the library": 29_060,
     "lines of the application": 21_334,
     "modules": 234,
-    "functions": 4_632,
+    "functions": 4_645,
     "modules that a fit loads": 73,
     "constants": 249,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 48,
     "words of the pages": 35_995,
     "pages": 28,
-    "lines of tests": 66_374,
+    "lines of tests": 66_425,
     "lines of tests of refusals and pairs": 2_754,
 }
 

@@ -90,11 +90,9 @@ class Lloyd:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return sums, squared distances and counts of the rows nearest to each centre."""
         local = hard_sums(data.X, state.centers, data.sample_weight, cache=data.cache)
-        errors = local.errors
         if data.grouped is not None:
-            errors = errors + data.spread_within(local.weights)
-        sums = np.column_stack([local.sums, errors])
-        return Summary(sums, local.weights, local.counts.astype(np.float64))
+            local.errors[:] += data.spread_within(local.weights)
+        return Summary(local.sums_and_errors, local.weights, local.counts.astype(np.float64))
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
         """Move each centre to the mean of its rows."""

@@ -109,20 +109,22 @@ class BufferPool(Generic[Buffer]):
     ----------
     new : callable
         Makes an empty buffer.
-    clear : callable
-        Empties a buffer.
     add : callable
-        Adds the second of two buffers to the first.
+        Adds the second of two buffers to the first, and empties the second.
+
+    Attributes
+    ----------
+    free : list
+        The empty buffers that were used.
     """
 
     def __init__(
         self,
         new: Callable[[], Buffer],
-        clear: Callable[[Buffer], object],
         add: Callable[[Buffer, Buffer], object],
     ) -> None:
-        self._new, self._clear, self._add = new, clear, add
-        self._free: list[Buffer] = []
+        self._new, self._add = new, add
+        self.free: list[Buffer] = []
         self._early: dict[int, Buffer] = {}
         self._next, self._turn = 0, Lock()
         self._total: Buffer | None = None
@@ -135,11 +137,9 @@ class BufferPool(Generic[Buffer]):
     def take(self) -> Buffer:
         """Return an empty buffer."""
         try:
-            buffer = self._free.pop()
+            return self.free.pop()
         except IndexError:
             return self._new()
-        self._clear(buffer)
-        return buffer
 
     def hand_in(self, chunk: int, buffer: Buffer) -> None:
         """Add the buffer of a chunk to the total, once all chunks before it are added."""
@@ -152,7 +152,7 @@ class BufferPool(Generic[Buffer]):
                     self._total = part
                 else:
                     self._add(self._total, part)
-                    self._free.append(part)
+                    self.free.append(part)
 
 
 _blas_lock = Lock()

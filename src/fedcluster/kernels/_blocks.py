@@ -16,7 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.core import Floats
-from fedcluster.kernels._tiles import ADD_LANES, TILE_CENTERS, aligned_zeros, lanes
+from fedcluster.kernels._tiles import (
+    ADD_LANES,
+    LARGEST_ANCHOR,
+    TILE_CENTERS,
+    aligned_zeros,
+    lanes,
+)
 from fedcluster.kernels.rows import Rows
 from fedcluster.kernels.runtime import inlined, inner_in_any_order, native
 
@@ -45,23 +51,56 @@ class HardSums(NamedTuple):
     sums: Floats
 
 
+class ClusterSums(NamedTuple):
+    """Sums over the rows x of each centre c with weights w, as a site sends them.
+
+    Attributes
+    ----------
+    sums_and_errors : ndarray of shape (k, d + 1), float64
+        Sums of w x, in units of the rows; in the last column those of w ||x - c||^2, in squared
+        units.
+    weights : ndarray of shape (k,), float64
+        Sums of w.
+    counts : ndarray of shape (k,), int64
+        Numbers of rows with w > 0.
+    """
+
+    sums_and_errors: Floats
+    weights: Floats
+    counts: NDArray[np.int64]
+
+    @property
+    def sums(self) -> Floats:
+        """The sums of w x, (k, d)."""
+        return self.sums_and_errors[:, :-1]
+
+    @property
+    def errors(self) -> Floats:
+        """The sums of w ||x - c||^2, (k,)."""
+        return self.sums_and_errors[:, -1]
+
+
 class Parts(NamedTuple):
     """Sums over the rows of one chunk, in the layout to which rows are added.
 
     Attributes
     ----------
     residuals : ndarray of shape (k, d), float64, filled up to whole vectors
-        Sums of w (x - g), with g the anchor of the centre.
+        Sums of w (x - g), with g the anchor of the centre: c rounded to float32. Relative to that,
+        sums do not depend on the last bits of a centre, so that centres come to rest.
     weights, counts : ndarray of shape (k,)
         As in ``HardSums``.
     errors : ndarray of shape (k, ADD_LANES), float64
         Sums of w ||x - c||^2, not added up over the lanes yet.
+    added : ndarray of shape (k,), int64
+        Numbers of rows, those of weight 0 as well.
     """
 
     residuals: Floats
     weights: Floats
     counts: NDArray[np.int64]
     errors: Floats
+    added: NDArray[np.int64]
 
 
 class PackedCenters(NamedTuple):
@@ -77,16 +116,12 @@ class PackedCenters(NamedTuple):
         1/2 ||c - s||^2.
     centers : ndarray of shape (k, d), float64, filled up by 0 to whole vectors
         The centres c.
-    anchors : ndarray of shape (k, d), float64, filled up by 0 to whole vectors
-        The centres rounded to float32. Sums relative to these do not depend on the last bits of a
-        centre, so that centres come to rest.
     """
 
     shift: Rows
     tiles: Rows
     half_norms: Rows
     centers: Floats
-    anchors: Floats
 
 
 @native
@@ -97,8 +132,7 @@ def pack_centers(X: Rows, centers: Floats) -> PackedCenters:
     shift = aligned_zeros(X.dtype, (d + -d % lanes(X),))
     tiles = aligned_zeros(X.dtype, (n_tiles, d, TILE_CENTERS))
     half_norms = aligned_zeros(X.dtype, (n_tiles, TILE_CENTERS))
-    padded = aligned_zeros(centers.dtype, (k, width))
-    anchors = aligned_zeros(centers.dtype, (k, width))
+    padded = centers if width == d else aligned_zeros(centers.dtype, (k, width))
     central = _most_central(centers)
     for f in range(d):
         shift[f] = centers[central, f]
@@ -110,11 +144,10 @@ def pack_centers(X: Rows, centers: Floats) -> PackedCenters:
             difference = center - np.float64(shift[f])
             tiles[tile, f, place] = difference
             norm += difference * difference
-            padded[j, f] = center
-            # larger values overflow in float32
-            anchors[j, f] = np.float32(center) if abs(center) < 1e38 else center
+            if width != d:
+                padded[j, f] = center
         half_norms[tile, place] = norm / 2
-    return PackedCenters(shift, tiles, half_norms, padded, anchors)
+    return PackedCenters(shift, tiles, half_norms, padded)
 
 
 @inlined
@@ -138,37 +171,69 @@ def zero_parts(padded: Floats) -> Parts:
     """Return the sums over no rows for padded centres."""
     (k, width), dtype = padded.shape, padded.dtype
     residuals, errors = aligned_zeros(dtype, (k, width)), aligned_zeros(dtype, (k, ADD_LANES))
-    return Parts(residuals, aligned_zeros(dtype, (k,)), aligned_zeros(np.int64, (k,)), errors)
+    counts, added = aligned_zeros(np.int64, (k,)), aligned_zeros(np.int64, (k,))
+    return Parts(residuals, aligned_zeros(dtype, (k,)), counts, errors, added)
+
+
+@inlined
+def forget(parts: Parts, j: int) -> None:
+    """Set the sums of a cluster to 0; whole-array operations compile seconds longer."""
+    parts.weights[j], parts.counts[j], parts.added[j] = 0.0, 0, 0
+    for f in range(parts.residuals.shape[1]):
+        parts.residuals[j, f] = 0.0
+    for lane in range(ADD_LANES):
+        parts.errors[j, lane] = 0.0
 
 
 @native
-def clear(parts: Parts) -> None:
-    """Set sums to 0."""
-    parts.residuals[:], parts.weights[:], parts.counts[:], parts.errors[:] = 0.0, 0.0, 0, 0.0
-
-
-@native
-def add_up(total: Parts, part: Parts) -> None:
-    """Add the sums of one chunk to a total; whole-array operations compile seconds longer."""
+def add_up(total: Parts, part: Parts, is_used_again: bool) -> None:
+    """Add the sums of one chunk to a total, and set them to 0 if they are used again."""
     k, width = total.residuals.shape
     for j in range(k):
+        if part.added[j] == 0:
+            continue
         total.weights[j] += part.weights[j]
         total.counts[j] += part.counts[j]
+        total.added[j] += part.added[j]
         for f in range(width):
             total.residuals[j, f] += part.residuals[j, f]
         for lane in range(ADD_LANES):
             total.errors[j, lane] += part.errors[j, lane]
+        if is_used_again:
+            forget(part, j)
+
+
+@inlined
+def anchor_of(center: float) -> float:
+    """Return the anchor of a number of a centre: larger ones overflow in float32."""
+    return np.float64(np.float32(center)) if abs(center) < LARGEST_ANCHOR else center
 
 
 @native
-def finish(parts: Parts, padded: Floats, anchors: Floats, d: int) -> HardSums:
+def hand_over(parts: Parts, padded: Floats, d: int) -> ClusterSums:
+    """Return the sums of all chunks, for padded centres, and set those of the parts to 0."""
+    k = len(parts.weights)
+    sums, weights = aligned_zeros(padded.dtype, (k, d + 1)), aligned_zeros(padded.dtype, (k,))
+    counts = aligned_zeros(np.int64, (k,))
+    for j in range(k):
+        weights[j], counts[j] = parts.weights[j], parts.counts[j]
+        for f in range(d):
+            sums[j, f] = parts.residuals[j, f] + weights[j] * anchor_of(padded[j, f])
+        for lane in range(ADD_LANES):
+            sums[j, d] += parts.errors[j, lane]
+        forget(parts, j)
+    return ClusterSums(sums, weights, counts)
+
+
+@native
+def finish(parts: Parts, padded: Floats, d: int) -> HardSums:
     """Return sums (k, d) from the padded ones of all chunks, for padded centres."""
     k, weights = len(parts.weights), parts.weights
-    residuals, totals = aligned_zeros(anchors.dtype, (k, d)), aligned_zeros(anchors.dtype, (k, d))
-    errors = aligned_zeros(anchors.dtype, (k,))
+    residuals, totals = aligned_zeros(padded.dtype, (k, d)), aligned_zeros(padded.dtype, (k, d))
+    errors = aligned_zeros(padded.dtype, (k,))
     for j in range(k):
         for f in range(d):
-            residual, anchor = parts.residuals[j, f], anchors[j, f]
+            residual, anchor = parts.residuals[j, f], anchor_of(padded[j, f])
             residuals[j, f] = residual + weights[j] * (anchor - padded[j, f])
             totals[j, f] = residual + weights[j] * anchor
         for lane in range(ADD_LANES):

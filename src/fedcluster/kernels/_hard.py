@@ -38,15 +38,26 @@ from numpy.typing import ArrayLike, NDArray
 from fedcluster.core import Floats, Labels
 from fedcluster.core.threads import for_each_chunk, thread_count
 from fedcluster.kernels._blocks import (
-    HardSums,
+    ClusterSums,
     PackedCenters,
     Parts,
-    finish,
+    forget,
+    hand_over,
     pack_centers,
     squared_distance,
     zero_parts,
 )
-from fedcluster.kernels._sweep import add_all, assign, is_worth_single, measured, sweep
+from fedcluster.kernels._sweep import (
+    add_all,
+    add_by_centers,
+    assign,
+    by_label,
+    is_wide,
+    is_worth_single,
+    measured,
+    spare_parts,
+    sweep_once,
+)
 from fedcluster.kernels._tiles import (
     ADD_LANES,
     TILE_CENTERS,
@@ -64,6 +75,7 @@ from fedcluster.kernels.rows import (
     as_weights,
     chunk_bounds,
     chunks,
+    pad,
 )
 from fedcluster.kernels.runtime import inlined, inner, native
 
@@ -173,7 +185,7 @@ def chosen(packed: PackedCenters, some: NDArray[np.int64]) -> PackedCenters:
         half_norms[tile, lane] = packed.half_norms[of, at]
         for f in range(d):
             tiles[tile, f, lane] = packed.tiles[of, f, at]
-    return PackedCenters(packed.shift, tiles, half_norms, packed.centers, packed.anchors)
+    return PackedCenters(packed.shift, tiles, half_norms, packed.centers)
 
 
 @native
@@ -338,14 +350,28 @@ def _score_all(
     parts: Parts,
 ) -> None:
     """Score all rows, and add them while they are in the cache."""
-    n, step = len(bounds.labels), _rows_in_cache(X)
+    n, by_centers = len(bounds.labels), is_wide(packed)
+    step = n if by_centers else _rows_in_cache(X)
     _forget(parts, np.zeros(len(parts.weights), np.bool_))
     for start in range(0, n, step):
         stop = min(start + step, n)
         _score(X, packed, bounds, start, stop)
-        for i in range(start, stop):
-            bounds.above[i] = add(X, sample_weight, i, bounds.labels[i], packed, parts)
+        if by_centers:
+            add_by_centers(X, sample_weight, packed, bounds.labels, bounds.above, parts)
+        else:
+            for i in range(start, stop):
+                bounds.above[i] = add(X, sample_weight, i, bounds.labels[i], packed, parts)
         _bound(bounds, moves, start, stop)
+
+
+@native
+def bound_all(X: Rows, packed: PackedCenters, bounds: Bounds, moves: Moves) -> None:
+    """Write the labels and the bounds of the first rows, which are not added."""
+    n = len(bounds.labels)
+    _score(X, packed, bounds, 0, n)
+    for i in range(n):
+        bounds.above[i] = squared_distance(X, i, packed.centers, bounds.labels[i])
+    _bound(bounds, moves, 0, n)
 
 
 @inner
@@ -383,10 +409,9 @@ def _score(X: Rows, packed: PackedCenters, bounds: Bounds, start: int, stop: int
 @inner
 def _forget(parts: Parts, same: NDArray[np.bool_]) -> None:
     """Reset the sums of the changed clusters to 0."""
-    residuals, weights, counts, errors = parts
     for j in range(len(same)):
-        if not same[j]:
-            residuals[j], weights[j], counts[j], errors[j] = 0, 0, 0, 0
+        if not same[j] and parts.added[j]:
+            forget(parts, j)
 
 
 @inner
@@ -400,6 +425,8 @@ def _add(
 ) -> None:
     """Add rows to the sums of their centres, which also gives their u."""
     labels, lower, above = bounds
+    if is_wide(packed):
+        rows = by_label(rows, labels, len(packed.centers))
     for i in rows:
         squared = add(X, sample_weight, i, labels[i], packed, parts)
         above[i] = lower[i] - _upper(np.float32(squared))
@@ -485,8 +512,8 @@ def hard_pass(X: ArrayLike, centers: ArrayLike, sample_weight: ArrayLike | None 
     >>> result.weights
     array([2., 2.])
     """
-    labels, sums = sweep(as_rows(X), as_centers(centers), as_weights(sample_weight))
-    return HardPass(labels, sums.sums, sums.weights, sums.counts, sums.errors)
+    labels, each = sweep_once(as_rows(X), as_centers(centers), as_weights(sample_weight))
+    return HardPass(labels, each.sums, each.weights, each.counts, each.errors)
 
 
 def nearest(
@@ -542,7 +569,7 @@ def hard_sums(
     sample_weight: ArrayLike | None = None,
     *,
     cache: dict[str, Any],
-) -> HardSums:
+) -> ClusterSums:
     """Compute the sums of ``hard_pass``, in less time if the cache knows similar centres.
 
     Parameters
@@ -559,8 +586,8 @@ def hard_sums(
 
     Returns
     -------
-    HardSums
-        The same bits as in ``HardPass``, and the residuals.
+    ClusterSums
+        The same bits as in ``HardPass``.
 
     Examples
     --------
@@ -575,7 +602,7 @@ def hard_sums(
         # overflow makes the bounds NaN, and rows count as uncertain
         with np.errstate(over="ignore", invalid="ignore"):
             return memory.sweep(rows, centers, weights)
-    return sweep(rows, centers, weights)[1]
+    return sweep_once(rows, centers, weights)[1]
 
 
 class Memory:
@@ -594,16 +621,15 @@ class Memory:
     def __reduce__(self) -> Any:
         return Memory, ()  # a pickled copy starts without bounds
 
-    def sweep(self, X: Rows, centers: Floats, sample_weight: Weights) -> HardSums:
+    def sweep(self, X: Rows, centers: Floats, sample_weight: Weights) -> ClusterSums:
         """Return the sums over all rows, using bounds if they pay off and fit into memory."""
-        apart, usual = _next_centers(X, centers)
-        run = self._take(centers, usual) or Run(centers)
-        own = self._moved(run, X, centers)
-        if run.bounds is None and not self._tries(run, X, own, apart, usual):
-            labels, sums = sweep(X, centers, sample_weight)
+        (apart, usual), packed = _next_centers(X, centers), pack_centers(X, centers)
+        run, own = self._take(X, centers, usual) or (Run(centers), np.zeros(len(centers)))
+        if run.bounds is None and not self._tries(run, X, packed, own, apart, usual):
+            labels, sums = sweep_once(X, centers, sample_weight, packed)
             self.last = centers, labels
         else:
-            sums = run.sweep(X, sample_weight, own, apart, usual)
+            sums = run.sweep(X, sample_weight, packed, own, apart, usual)
         run.counts = sums.counts
         self._keep(run)
         return sums
@@ -615,52 +641,57 @@ class Memory:
         if all(run.bounds is None for run in self.runs):
             return None
         apart, usual = _next_centers(X, centers)
-        run = self._take(centers, usual)
-        if run is None:
+        taken = self._take(X, centers, usual)
+        if taken is None:
             return None
-        own = self._moved(run, X, centers)
+        run, own = taken
         bounds = run.bounds
         if bounds is not None:
-            run.counts = run.sweep(X, sample_weight, own, apart, usual).counts
+            packed = pack_centers(X, centers)
+            run.counts = run.sweep(X, sample_weight, packed, own, apart, usual).counts
         self._keep(run)
         return None if bounds is None else bounds.rows.labels.copy()
 
-    def _moved(self, run: Run, X: Rows, centers: Floats) -> Floats:
-        """Move a run to new centres, dropping bounds that would not pay off; return the moves."""
-        self.asked += 1
-        own, run.centers, run.asked = displacements(run.centers, centers), centers, self.asked
-        if run.bounds is not None and run.least_time(X, own) > 1.0:
-            run.bounds = None
-        return own
-
     def _keep(self, run: Run) -> None:
+        self.asked += 1
+        run.asked = self.asked
         self.runs.append(run)
         if len(self.runs) > MOST_RUNS:
             self._remove(self.runs[0])
 
-    def _tries(self, run: Run, X: Rows, own: Floats, apart: Floats, usual: float) -> bool:
+    def _tries(
+        self, run: Run, X: Rows, packed: PackedCenters, own: Floats, apart: Floats, usual: float
+    ) -> bool:
         """Return whether bounds for the rows are worth trying, and fit into memory."""
         if run.waits(X, own, usual) or not self._has_room(X, len(own)):
             return False
-        return not run.is_mostly_uncertain(X, own, apart, usual)
+        return not run.is_mostly_uncertain(X, packed, own, apart, usual)
 
-    def _take(self, centers: Floats, usual: float) -> Run | None:
-        """Remove and return the run with the most similar centres, if similar enough."""
+    def _take(self, X: Rows, centers: Floats, usual: float) -> tuple[Run, Floats] | None:
+        """Remove the run with the most similar centres, if similar enough, and move it to these.
+
+        Returns the run, without bounds that would not pay off, and the moves.
+        """
         similar = [run for run in self.runs if run.centers.shape == centers.shape]
-        if not similar:
+        moves = [displacements(run.centers, centers) for run in similar]
+        means = [float(own.mean()) for own in moves]
+        if not min(means, default=np.inf) <= usual / 2:
             return None
-        known, asked = np.concatenate([run.centers for run in similar]), len(similar) * [centers]
-        moved = displacements(known, np.concatenate(asked)).reshape(len(similar), -1).mean(axis=1)
-        if not moved.min() <= usual / 2:
+        best = means.index(min(means))
+        run, own = similar[best], moves[best]
+        if not self._remove(run):
             return None
-        return self._remove(similar[int(moved.argmin())])
+        run.centers = centers
+        if run.bounds is not None and run.least_time(X, own) > 1.0:
+            run.bounds = None
+        return run, own
 
-    def _remove(self, run: Run) -> Run | None:
+    def _remove(self, run: Run) -> bool:
         try:
             self.runs.remove(run)
         except ValueError:  # another thread has already removed it
-            return None
-        return run
+            return False
+        return True
 
     def _has_room(self, X: Rows, k: int) -> bool:
         """Return whether more bounds fit once runs that do not take turns have dropped theirs."""
@@ -709,14 +740,15 @@ class Run:
             return True
         return self.least_time(X, own) > self.enough
 
-    def is_mostly_uncertain(self, X: Rows, own: Floats, apart: Floats, usual: float) -> bool:
+    def is_mostly_uncertain(
+        self, X: Rows, packed: PackedCenters, own: Floats, apart: Floats, usual: float
+    ) -> bool:
         """Return whether, in a sample, most rows would be uncertain after another such move."""
         some = as_rows(X[::FEW])
         if len(some) < FEWEST:
             return False
-        packed = pack_centers(some, self.centers)
-        trial = BoundedSweep(some, packed, len(own))
-        trial.sweep(some, as_weights(None), packed, own, apart)
+        trial = BoundedSweep(some, len(own))
+        trial.look(some, packed, own, apart)
         is_mostly_uncertain = (
             trial.least_scored(own, _rounding(some, packed))[0] > self.most_uncertain
         )
@@ -737,11 +769,16 @@ class Run:
         return float((LOOK_COST + (FIND_COST + add) * moved) / full)
 
     def sweep(
-        self, X: Rows, sample_weight: Weights, own: Floats, apart: Floats, usual: float
-    ) -> HardSums:
+        self,
+        X: Rows,
+        sample_weight: Weights,
+        packed: PackedCenters,
+        own: Floats,
+        apart: Floats,
+        usual: float,
+    ) -> ClusterSums:
         """Return the sums by bounds, which are given up if that took longer than a full pass."""
-        packed = pack_centers(X, self.centers)
-        bounds = self.bounds or BoundedSweep(X, packed, len(own))
+        bounds = self.bounds or BoundedSweep(X, len(own))
         is_new, sums = not bounds.is_known, bounds.sweep(X, sample_weight, packed, own, apart)
         if is_new or bounds.pay(X):
             self.bounds = bounds
@@ -792,10 +829,10 @@ class BoundedSweep:
         Number of centres that were scored for all rows in the last pass.
     """
 
-    def __init__(self, X: Rows, packed: PackedCenters, k: int) -> None:
+    def __init__(self, X: Rows, k: int) -> None:
         self.rows, self.others, self.is_known = empty_bounds(len(X)), np.zeros(k), False
         self.limits = chunk_bounds(len(X), k, X.shape[1])
-        self.parts = [zero_parts(packed.centers) for _ in self.limits[1:]]
+        self.parts: list[Parts] = []
         self.n_doubtful = self.n_scored = self.n_added = self.n_far = 0
 
     @property
@@ -803,9 +840,16 @@ class BoundedSweep:
         """The number of bytes of all arrays."""
         return sum(array.nbytes for arrays in (self.rows, *self.parts) for array in arrays)
 
+    def look(self, X: Rows, packed: PackedCenters, own: Floats, apart: Floats) -> None:
+        """Find labels and bounds of the rows for these centres, without their sums."""
+        rounding = _rounding(X, packed)
+        moves = self._moves(own, apart, rounding, np.empty(0, np.int64), packed)
+        bound_all(pad(X), packed, self.rows, moves)
+        self.is_known = True
+
     def sweep(
         self, X: Rows, sample_weight: Weights, packed: PackedCenters, own: Floats, apart: Floats
-    ) -> HardSums:
+    ) -> ClusterSums:
         """Return the sums at new centres, for which bounds are known afterwards.
 
         ``own`` (k,) are the displacements of the centres, ``apart`` (k,) the distances to the
@@ -816,6 +860,7 @@ class BoundedSweep:
         moves = self._moves(own, apart, rounding, far, packed)
         sources, (labels, lower, above) = chunks(X, self.limits), self.rows
         counts = np.zeros((len(sources), 3), np.int64)
+        self.parts = self.parts or [zero_parts(packed.centers) for _ in sources]
 
         def work(chunk: int) -> None:
             rows, source = sources[chunk]
@@ -827,7 +872,10 @@ class BoundedSweep:
         for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
         self.n_doubtful, self.n_scored, self.n_added = counts.sum(axis=0).tolist()
         self.is_known = True
-        return finish(add_all(self.parts), packed.centers, packed.anchors, X.shape[1])
+        total = add_all(self.parts)
+        sums = hand_over(total, packed.centers, X.shape[1])
+        spare_parts.keep(total)
+        return sums
 
     def least_scored(
         self, own: Floats, rounding: tuple[float, float]
@@ -934,8 +982,9 @@ def _rounding(X: Rows, packed: PackedCenters) -> tuple[float, float]:
     the unit roundoff and M the longest ||c - s||; and ||x - s|| <= u + M.
     """
     d, eps = X.shape[1], float(np.finfo(X.dtype).eps) / 2
-    from_shift = packed.centers[:, :d] - packed.shift[:d]
-    longest = float(np.sqrt(np.square(from_shift).sum(axis=1).max())) * float(1 + SLACK)
+    half_norms = packed.half_norms.ravel()[: len(packed.centers)]
+    # float32 flushes shorter ones to 0
+    longest = max(float(np.sqrt(2 * half_norms.max())) * float(1 + SLACK), float(TINY))
     per_distance = 4 * (d + 8) * eps * longest * float(1 + 4 * SLACK)
     # add the error of values that float32 flushes to 0
     return per_distance, per_distance * 1.5 * longest + (d + 8) * float(TINY) ** 2

@@ -6,6 +6,7 @@ chunks: the number of threads never changes a bit.
 """
 
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,13 @@ from numpy.typing import NDArray
 from fedcluster.core import Floats, Labels
 from fedcluster.core.threads import BufferPool, for_each_chunk, thread_count
 from fedcluster.kernels._blocks import (
+    ClusterSums,
     HardSums,
     PackedCenters,
     Parts,
     add_up,
-    clear,
     finish,
+    hand_over,
     pack_centers,
     squared_distance,
     zero_parts,
@@ -31,6 +33,7 @@ from fedcluster.kernels._tiles import (
     aligned_zeros,
     block_rows,
     lanes,
+    measure,
     score_block,
     score_row,
 )
@@ -56,23 +59,77 @@ TINY = 2.0**-126  # absolute slack, the smallest normal float32
 WORTH_SINGLE = 1024  # centres times columns, from which on float32 is tried first
 
 
-def sweep(
-    X: Rows, centers: Floats, sample_weight: Weights, squared: Floats | None = None
-) -> tuple[Labels, HardSums]:
+class SpareParts:
+    """Sums of earlier passes, set to 0, to be used again.
+
+    Where they are large, getting new memory costs more than adding the rows.
+
+    Parameters
+    ----------
+    most : int, default=2**26
+        The largest number of bytes that are kept.
+    """
+
+    def __init__(self, most: int = 1 << 26) -> None:
+        self.most, self._kept, self._turn = most, list[Parts](), Lock()
+
+    def take(self, padded: Floats) -> Parts:
+        """Return sums over no rows for padded centres."""
+        with self._turn:
+            for place, parts in enumerate(self._kept):
+                if parts.residuals.shape == padded.shape:
+                    return self._kept.pop(place)
+        return zero_parts(padded)
+
+    def keep(self, *given: Parts) -> None:
+        """Keep sums that have been set to 0, rather than the oldest."""
+        with self._turn:
+            self._kept.extend(given)
+            while sum(parts.residuals.nbytes for parts in self._kept) > self.most:
+                self._kept.pop(0)
+
+
+spare_parts = SpareParts()
+
+
+def sweep(X: Rows, centers: Floats, sample_weight: Weights) -> tuple[Labels, HardSums]:
     """Return the labels (n,) of the rows and the sums over the rows of each centre.
 
-    Several threads are used if that pays off. Squared distances (n,) are written if an array is
-    given for them.
+    Several threads are used if that pays off.
     """
-    if squared is None and is_small(X) and compiled_loops.pay_off():
+    if is_small(X) and compiled_loops.pay_off():
         given = as_given_weights(sample_weight, len(X))
         swept = run_in_one_call(pad(X), given, centers, 0, 0.0, False)
         return swept[1], HardSums(*swept[4:])
-    squared = np.empty(0) if squared is None else squared
-    n, (k, d) = len(X), centers.shape
-    labels, packed = np.empty(n, np.int32), pack_centers(X, centers)
-    sources = chunks(X, chunk_bounds(n, k, d))
-    buffers = BufferPool(partial(zero_parts, packed.centers), clear, add_up)
+    packed = pack_centers(X, centers)
+    labels, parts = _swept(X, packed, sample_weight, np.empty(0))
+    return labels, finish(parts, packed.centers, centers.shape[1])
+
+
+def sweep_once(
+    X: Rows, centers: Floats, sample_weight: Weights, packed: PackedCenters | None = None
+) -> tuple[Labels, ClusterSums]:
+    """Return the labels (n,) of the rows and the sums that a site sends; the same bits."""
+    if packed is None and is_small(X):
+        labels, swept = sweep(X, centers, sample_weight)
+        sums = np.column_stack([swept.sums, swept.errors])
+        return labels, ClusterSums(sums, swept.weights, swept.counts)
+    packed = packed or pack_centers(X, centers)
+    labels, parts = _swept(X, packed, sample_weight, np.empty(0))
+    handed = hand_over(parts, packed.centers, centers.shape[1])
+    spare_parts.keep(parts)
+    return labels, handed
+
+
+def _swept(
+    X: Rows, packed: PackedCenters, sample_weight: Weights, squared: Floats
+) -> tuple[Labels, Parts]:
+    """Return the labels and the sums, and write squared distances (n,) if there is room."""
+    n, k, d = len(X), len(packed.centers), packed.tiles.shape[1]
+    labels, sources = np.empty(n, np.int32), chunks(X, chunk_bounds(n, k, d))
+    buffers = BufferPool(
+        partial(spare_parts.take, packed.centers), partial(add_up, is_used_again=True)
+    )
     single = None if is_small(X) else _in_single(X, packed, k)
 
     def work(chunk: int) -> None:
@@ -86,7 +143,8 @@ def sweep(
         buffers.hand_in(chunk, parts)
 
     for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
-    return labels, finish(buffers.total, packed.centers, packed.anchors, d)
+    spare_parts.keep(*buffers.free)
+    return labels, buffers.total
 
 
 def is_worth_single(X: Rows, k: int) -> bool:
@@ -113,13 +171,13 @@ def _in_single(X: Rows, packed: PackedCenters, k: int) -> tuple[PackedCenters, A
     wrong = 2 * (d + 8) * 2.0**-24 * longest * (1 + SLACK) ** 2
     per_distance = wrong * (1 + (d + 8) * 2.0**-24)  # the distance is also accumulated in float32
     rounding = per_distance, wrong * longest / 2 + (d + 8) * TINY
-    return PackedCenters(shift, tiles, half_norms, packed.centers, packed.anchors), rounding
+    return PackedCenters(shift, tiles, half_norms, packed.centers), rounding
 
 
 def assign(X: Rows, centers: Floats) -> tuple[Labels, Floats]:
     """Return the labels (n,) of the rows and their squared distances (n,) to their centres."""
     squared = np.empty(len(X))
-    labels, _ = sweep(X, centers, as_weights(None), squared)
+    labels, _ = _swept(X, pack_centers(X, centers), as_weights(None), squared)
     return labels, squared
 
 
@@ -131,7 +189,7 @@ def measured(X: Rows, centers: Floats, labels: Labels) -> Floats:
 
     def work(chunk: int) -> None:
         rows, source = sources[chunk]
-        measure_chunk(source, packed, labels[rows], squared[rows], zero_parts(packed.centers))
+        measure_chunk(source, packed, labels[rows], squared[rows])
 
     for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
     return squared
@@ -139,10 +197,9 @@ def measured(X: Rows, centers: Floats, labels: Labels) -> Floats:
 
 def add_all(parts: list[Parts]) -> Parts:
     """Add up the sums of all chunks, in their order."""
-    residuals, weights, counts, errors = parts[0]
-    total = Parts(residuals.copy(), weights.copy(), counts.copy(), errors.copy())
-    for part in parts[1:]:
-        add_up(total, part)
+    total = spare_parts.take(parts[0].residuals)
+    for part in parts:
+        add_up(total, part, is_used_again=False)
     return total
 
 
@@ -162,8 +219,8 @@ def sweep_padded(X: Rows, centers: Floats, sample_weight: Weights) -> tuple[Labe
     if most < n:
         last = zero_parts(packed.centers)
         sweep_chunk(X[most:], sample_weight[most:], packed, labels[most:], nothing, last)
-        add_up(parts, last)
-    return labels, finish(parts, packed.centers, packed.anchors, d)
+        add_up(parts, last, False)
+    return labels, finish(parts, packed.centers, d)
 
 
 @native
@@ -179,22 +236,68 @@ def sweep_chunk(
     size, n = block_rows(X), len(labels)
     block = aligned_zeros(X.dtype, (len(packed.shift), size))
     lowest, nearest = aligned_zeros(X.dtype, (size,)), aligned_zeros(np.int32, (size,))
+    by_centers = is_wide(packed)
     for start in range(0, n, size):
         score_block(block, X, start, packed, lowest, nearest, ())
         for i in range(start, min(start + size, n)):
             j = labels[i] = nearest[i - start]
-            error = add(X, sample_weight, i, j, packed, parts)
-            if len(squared):
-                squared[i] = error
+            if not by_centers:
+                error = add(X, sample_weight, i, j, packed, parts)
+                if len(squared):
+                    squared[i] = error
+    if by_centers:
+        add_by_centers(X, sample_weight, packed, labels, squared, parts)
+
+
+@inlined
+def is_wide(packed: PackedCenters) -> bool:
+    """Return whether rows are added centre by centre, as centres and sums exceed a core's cache."""
+    return packed.centers.size >= 1 << 16  # numbers; both take 1 MiB
+
+
+@inner
+def add_by_centers(
+    X: Rows,
+    sample_weight: Weights,
+    packed: PackedCenters,
+    labels: Labels,
+    squared: Rows,
+    parts: Parts,
+) -> None:
+    """Add the first rows to the sums of their centres, and write squared distances.
+
+    Centre by centre, where all exceed the cache; those of one stay in order, so that no bit
+    changes.
+    """
+    rows = np.empty(len(labels), np.int32)
+    for i in range(len(labels)):
+        rows[i] = i
+    for i in by_label(rows, labels, len(packed.centers)):
+        error = add(X, sample_weight, i, labels[i], packed, parts)
+        if len(squared):
+            squared[i] = error
+
+
+@inner
+def by_label(rows: NDArray[np.int32], labels: Labels, k: int) -> NDArray[np.int32]:
+    """Return rows by their labels, those of one label in their order."""
+    places, ordered = np.zeros(k + 1, np.int64), np.empty(len(rows), np.int32)
+    for i in rows:
+        places[labels[i] + 1] += 1
+    for j in range(k):
+        places[j + 1] += places[j]
+    for i in rows:
+        j = labels[i]
+        ordered[places[j]] = i
+        places[j] += 1
+    return ordered
 
 
 @native
-def measure_chunk(
-    X: Rows, packed: PackedCenters, labels: Labels, squared: Floats, parts: Parts
-) -> None:
+def measure_chunk(X: Rows, packed: PackedCenters, labels: Labels, squared: Floats) -> None:
     """Write the squared distances of the first rows to the centres of their labels."""
     for i in range(len(labels)):
-        squared[i] = add(X, np.empty(0), i, labels[i], packed, parts)
+        squared[i] = measure(X, i, labels[i], packed)
 
 
 @native
@@ -215,19 +318,22 @@ def sweep_chunk_in_single(
     size, n, d, doubts = block_rows(single.tiles), len(labels), packed.tiles.shape[1], 0
     block = aligned_zeros(single.tiles.dtype, (d + -d % lanes(single.tiles), size))
     lowest, second, nearest = block[0].copy(), block[0].copy(), np.empty(size, np.int32)
-    for start in range(0, n, size):
-        if doubts > size + start // 8:  # one row in eight
-            return start
+    by_centers, done = is_wide(packed), 0
+    while done < n and doubts <= size + done // 8:  # one row in eight
+        start, done = done, min(done + size, n)
         second[:] = np.inf
         score_block(block, X, start, single, lowest, nearest, (second,))
-        stop, scored = min(start + size, n), (lowest, second, nearest)
-        doubts += _score_doubtful(X, (start, stop), packed, rounding, block, scored)
-        for i in range(start, stop):
+        scored = lowest, second, nearest
+        doubts += _score_doubtful(X, (start, done), packed, rounding, block, scored)
+        for i in range(start, done):
             j = labels[i] = nearest[i - start]
-            error = add(X, sample_weight, i, j, packed, parts)
-            if len(squared):
-                squared[i] = error
-    return n
+            if not by_centers:
+                error = add(X, sample_weight, i, j, packed, parts)
+                if len(squared):
+                    squared[i] = error
+    if by_centers:
+        add_by_centers(X, sample_weight, packed, labels[:done], squared, parts)
+    return done
 
 
 @inner

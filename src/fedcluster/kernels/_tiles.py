@@ -33,7 +33,7 @@ VECTOR_BYTES, TILE_CENTERS = (64, 8) if HAS_AVX512 else (32, 4)
 TILE_VECTORS, ROW_TILES = 3, 4
 PRODUCT_ROWS, PRODUCT_VECTORS = (12, 2) if HAS_AVX512 else (6, 2)
 PRODUCT_COLUMNS = PRODUCT_VECTORS * VECTOR_BYTES // 8
-ADD_LANES = 8
+ADD_LANES, LARGEST_ANCHOR = 8, 1e38
 
 INT32, INT64, DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
 
@@ -324,54 +324,77 @@ def add(
 ) -> ir.Value:
     """Add row i to the sums of centre j and return its squared distance, ||x - c||^2.
 
-    All is in float64: w (x - g), with g the anchor of c, is added to the residuals, and w (x - c)^2
-    to the errors, an array (k, ADD_LANES), whose rows add up to w ||x - c||^2. Reads run past the
-    last column into the next row, so X must have one more row; it is not added.
+    All is in float64: w (x - g), with g the anchor of c (c rounded to float32), is added to the
+    residuals, and w (x - c)^2 to the errors, an array (k, ADD_LANES), whose rows add up to
+    w ||x - c||^2. Reads run past the last column into the next row, so X must have one more row; it
+    is not added.
     """
-    builder, d = code.builder, X.shape[1]
-    (*_, centers, anchors), (residuals, weights, counts, errors) = packed, parts
+    builder = code.builder
+    (*_, centers), (residuals, weights, counts, errors, added) = packed, parts
     w = cgutils.alloca_once_value(builder, DOUBLE(1.0))
     with builder.if_then(builder.icmp_signed("!=", sample_weight.shape[0], INT64(0))):
         builder.store(code.number(sample_weight, i), w)
     one = builder.load(w)
     is_counted = builder.zext(builder.fcmp_ordered(">", one, DOUBLE(0.0)), INT64)
-    for array, plus, more in ((weights, builder.fadd, one), (counts, builder.add, is_counted)):
+    tallies = (weights, builder.fadd, one), (counts, builder.add, is_counted)
+    for array, plus, more in (*tallies, (added, builder.add, INT64(1))):
         place = builder.gep(array.data, [j])
         builder.store(plus(builder.load(place), more), place)
     weight, total = code.spread(one), cgutils.alloca_once_value(builder, code.zeros(DOUBLE))
-    add_to = partial(_add_columns, code, (X, centers, anchors, residuals), (i, j), weight, total)
-    whole = builder.and_(d, INT64(-ADD_LANES))
-    with cgutils.for_range_slice(builder, INT64(0), whole, INT64(ADD_LANES)) as (f, _):
-        add_to(f)
-    with builder.if_then(builder.icmp_signed("<", whole, d)):
-        counting = ir.Constant(ir.VectorType(INT64, ADD_LANES), list(range(ADD_LANES)))
-        add_to(whole, builder.icmp_signed("<", counting, code.spread(builder.sub(d, whole))))
+    sums = partial(_add_columns, code, (X, centers), (i, j), total, (weight, residuals))
+    _over_columns(code, X.shape[1], sums)
     squares, place = builder.load(total), code.position(errors, j, INT64(0))
     error = code.multiply_add(weight, squares, code.load(errors, place, DOUBLE))
     code.store(error, errors, place)
     return code.sum(squares)
 
 
+@intrinsic_of(types.float64, lanes=ADD_LANES)
+def measure(code: "Code", X: Array, i: ir.Value, j: ir.Value, packed: list[Array]) -> ir.Value:
+    """Return the squared distance ||x - c||^2 of row i to centre j, with the bits of `add`."""
+    total = cgutils.alloca_once_value(code.builder, code.zeros(DOUBLE))
+    add_to = partial(_add_columns, code, (X, packed[-1]), (i, j), total, None)
+    _over_columns(code, X.shape[1], add_to)
+    return code.sum(code.builder.load(total))
+
+
+def _over_columns(code: "Code", d: ir.Value, add_to: Callable[..., None]) -> None:
+    """Write code that adds whole vectors of columns, and the last ones, if any."""
+    builder, whole = code.builder, code.builder.and_(d, INT64(-ADD_LANES))
+    with cgutils.for_range_slice(builder, INT64(0), whole, INT64(ADD_LANES)) as (f, _):
+        add_to(f)
+    with builder.if_then(builder.icmp_signed("<", whole, d)):
+        counting = ir.Constant(ir.VectorType(INT64, ADD_LANES), list(range(ADD_LANES)))
+        add_to(whole, builder.icmp_signed("<", counting, code.spread(builder.sub(d, whole))))
+
+
 def _add_columns(
     code: "Code",
-    arrays: tuple[Array, Array, Array, Array],
+    arrays: tuple[Array, Array],
     pair: tuple[ir.Value, ir.Value],
-    weight: ir.Value,
     total: ir.Value,
+    weighted: tuple[ir.Value, Array] | None,
     f: ir.Value,
     is_column: ir.Value | None = None,
 ) -> None:
-    """Add a vector of columns of row i to the residuals and, squared, to the total."""
-    (X, centers, anchors, residuals), (i, j), builder = arrays, pair, code.builder
+    """Add a vector of columns of row i, squared, to the total and, weighted, to the residuals."""
+    (X, centers), (i, j), builder = arrays, pair, code.builder
     x = code.to_double(code.load(X, code.position(X, i, f)))
     place = code.position(centers, j, f)
-    c, g = code.load(centers, place, DOUBLE), code.load(anchors, place, DOUBLE)
-    difference, to_anchor = builder.fsub(x, c), builder.fsub(x, g)
-    if is_column is not None:
-        difference = builder.select(is_column, difference, code.zeros(DOUBLE))
-        to_anchor = builder.select(is_column, to_anchor, code.zeros(DOUBLE))
-    residual = code.load(residuals, place, DOUBLE)
-    code.store(code.multiply_add(weight, to_anchor, residual), residuals, place)
+    c = code.load(centers, place, DOUBLE)
+
+    def less(point: ir.Value) -> ir.Value:
+        difference = builder.fsub(x, point)
+        if is_column is None:
+            return difference
+        return builder.select(is_column, difference, code.zeros(DOUBLE))
+
+    if weighted:
+        weight, residuals = weighted
+        residual = code.load(residuals, place, DOUBLE)
+        sum_ = code.multiply_add(weight, less(code.anchor(c)), residual)
+        code.store(sum_, residuals, place)
+    difference = less(c)
     builder.store(code.multiply_add(difference, difference, builder.load(total)), total)
 
 
@@ -530,6 +553,14 @@ class Code:
         zeros = ir.Constant(ir.VectorType(INT32, self.lanes), [0] * self.lanes)
         one = self.builder.insert_element(vector, number, INT32(0))
         return self.builder.shuffle_vector(one, vector, zeros)
+
+    def anchor(self, c: ir.Value) -> ir.Value:
+        """Return numbers of float64 rounded to float32, but for those that overflow there."""
+        builder, most = self.builder, [self.spread(DOUBLE(s * LARGEST_ANCHOR)) for s in (1, -1)]
+        signs = zip(("<", ">"), most, strict=True)
+        fits = builder.and_(*(builder.fcmp_ordered(sign, c, limit) for sign, limit in signs))
+        rounded = builder.fptrunc(c, ir.VectorType(ir.FloatType(), self.lanes))
+        return builder.select(fits, builder.fpext(rounded, c.type), c)
 
     def zeros(self, number: ir.Type) -> ir.Value:
         """Return a vector of zeros."""

@@ -119,7 +119,7 @@ def em_pass(X: ArrayLike, densities: Densities, sample_weight: ArrayLike | None 
     chunk_rows = max((1 << 21) // work_of_row, 1024, -(-n // 128))
     chunk_rows += -chunk_rows % BLOCK
     layout, n_chunks = _layout(densities), -(-n // chunk_rows)
-    pool = BufferPool(lambda: _no_moments(densities), _clear, _add)
+    pool = BufferPool(lambda: _no_moments(densities), _add)
 
     def work(chunk: int) -> None:
         part, sums = slice(chunk * chunk_rows, (chunk + 1) * chunk_rows), pool.take()
@@ -185,14 +185,10 @@ def _no_moments(densities: Densities) -> Moments:
     return Moments(np.zeros((3, lines)), np.zeros((k, p)), np.zeros(shape), np.zeros((lines, q)))
 
 
-def _clear(sums: Moments) -> None:
-    for array in sums:
-        array.fill(0.0)
-
-
 def _add(sums: Moments, more: Moments) -> None:
     for array, other in zip(sums, more, strict=True):
         array += other
+        other.fill(0.0)
 
 
 def _about_means(sums: Moments, densities: Densities, layout: Layout) -> Moments:

@@ -49,7 +49,6 @@ from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from math import factorial
-from operator import iadd
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -681,7 +680,12 @@ def _summed(
         residuals = np.zeros(shape)
         work(0, residuals)
         return residuals
-    buffers = BufferPool(lambda: np.zeros(shape), lambda buffer: buffer.fill(0.0), iadd)
+
+    def add_up(total: Floats, part: Floats) -> None:
+        total += part
+        part.fill(0.0)
+
+    buffers = BufferPool(lambda: np.zeros(shape), add_up)
 
     def add(chunk: int) -> None:
         residuals = buffers.take()

@@ -20,6 +20,8 @@ from fedcluster.kernels._blocks import (
     HardSums,
     PackedCenters,
     Parts,
+    anchor_of,
+    forget,
     pack_centers,
     taken,
     zero_parts,
@@ -451,10 +453,10 @@ def _add_rows(
         score_block(block, X, start, packed, lowest, nearest, ())
         for i in range(start, min(start + size, n)):
             if i == sites.bounds[site + 1]:
-                _hand_over(sites, site, part, packed.anchors, accumulator, sent)
+                _hand_over(sites, site, part, packed.centers, accumulator, sent)
                 site += 1
             add(X, sample_weight, i, nearest[i - start], packed, part)
-    _hand_over(sites, site, part, packed.anchors, accumulator, sent)
+    _hand_over(sites, site, part, packed.centers, accumulator, sent)
 
 
 @native
@@ -462,7 +464,7 @@ def _hand_over(
     sites: Sites,
     site: int,
     part: Parts,
-    anchors: Floats,
+    centers: Floats,
     accumulator: ExactAccumulator,
     sent: NDArray[np.int64],
 ) -> None:
@@ -473,23 +475,19 @@ def _hand_over(
         accumulator.places,
         _room(accumulator),
     )
-    residuals, weights, counts, errors = part
+    residuals, weights, counts, errors, _ = part
     for j in range(len(accumulator.partials)):
         if counts[j] == 0:
             continue
         if passes_limits(sites, site, counts[j], sent):
             weight, error = weights[j], 0.0
             for f in range(d):
-                lines[n_waiting, f] = residuals[j, f] + weight * anchors[j, f]
+                lines[n_waiting, f] = residuals[j, f] + weight * anchor_of(centers[j, f])
             for lane in range(errors.shape[1]):
                 error += errors[j, lane]
             lines[n_waiting, d], lines[n_waiting, d + 1], places[n_waiting] = error, weight, j
             n_waiting += 1
-        weights[j], counts[j] = 0.0, 0
-        for f in range(residuals.shape[1]):  # a scalar loop: whole lines are slower
-            residuals[j, f] = 0.0
-        for lane in range(errors.shape[1]):
-            errors[j, lane] = 0.0
+        forget(part, j)
     accumulator.n_waiting[0] = n_waiting
 
 

@@ -36,6 +36,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ import scipy
 from fedcluster.algorithms.merging import means, total
 from fedcluster.core import Answers, Floats, Labels, Result, SiteInfo, State, Summary, Task
 from fedcluster.core.task import stream
+from fedcluster.core.threads import on_threads
 from fedcluster.errors import InputError
 from fedcluster.kernels import nearest
 from fedcluster.kernels.iteration import kmeans_runs, lloyd
@@ -164,10 +166,8 @@ def influences(
                     by_site = dict(answers.by_site)  # a lazy mapping: compute each answer once
                     spread, others = _spread(task, by_site, state), _others(task, by_site)
                     names = _names_of(task.preprocessor, columns, state.centers.shape[1])
-                    each = [
-                        _of(site, task, by_site, others(site), state, spread, seed, names)
-                        for site in by_site
-                    ]
+                    known = task, by_site, others, state, spread, seed, names
+                    each = on_threads(partial(_of, *known), [*by_site])
                     each = _with_misfits(each, result, listener, columns)
                     return tuple(sorted(each, key=_rank, reverse=True))
     return ()
@@ -204,8 +204,9 @@ def _is_same(state: State, found: State) -> bool:
     """Return whether two states have the same clusters, in any order."""
     if state.centers.shape != found.centers.shape:
         return False
-    one, other = (s.centers[np.lexsort(s.centers.T)] for s in (state, found))
-    return bool(np.array_equal(one, other))
+    # adding 0.0 turns -0.0 into 0.0
+    one, other = (sorted(map(bytes, s.centers + 0.0)) for s in (state, found))
+    return one == other
 
 
 def _others(task: Task, by_site: Mapping[str, Summary]) -> Callable[[str], Sequence[Summary]]:
@@ -217,16 +218,17 @@ def _others(task: Task, by_site: Mapping[str, Summary]) -> Callable[[str], Seque
 
 
 def _of(
-    name: str,
     task: Task,
     by_site: Mapping[str, Summary],
-    others: Sequence[Summary],
+    without_site: Callable[[str], Sequence[Summary]],
     state: State,
     spread: Floats,
     seed: int,
     names: Sequence[str],
+    name: str,
 ) -> Influence:
     """Return the influence of one site on clusters with a given spread, (k,)."""
+    others = without_site(name)
     without = _made(task, others, seed)
     lines = [np.asarray(answer.weights) for answer in others]
     k, d = state.centers.shape

@@ -1,6 +1,7 @@
 """One sweep over the rows: labels, sums, weights, counts and errors."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from fedcluster.kernels import _hard, hard_pass, hard_sums, nearest
 from fedcluster.kernels import _sweep as sweep
 from fedcluster.kernels._hard import HardPass
+from fedcluster.kernels.rows import chunk_bounds
 
 FIELDS = HardPass.__slots__
 
@@ -298,13 +300,18 @@ def test_float32_decides_most_rows_and_gives_up_where_it_cannot(monkeypatch):
 def test_bounds_of_few_rows_tell_whether_those_of_all_would_pay(monkeypatch):
     """One row of 64 is tried; rows without clusters stay uncertain, and there it ends."""
     tried: list[int] = []
-    work = _hard.BoundedSweep.sweep
 
-    def listening(self: Any, X: Any, *args: Any) -> Any:
-        tried.append(len(X))
-        return work(self, X, *args)
+    def listening(name: str) -> Any:
+        work = getattr(_hard.BoundedSweep, name)
 
-    monkeypatch.setattr(_hard.BoundedSweep, "sweep", listening)
+        def listen(self: Any, X: Any, *args: Any) -> Any:
+            tried.append(len(X))
+            return work(self, X, *args)
+
+        return listen
+
+    for name in ("look", "sweep"):
+        monkeypatch.setattr(_hard.BoundedSweep, name, listening(name))
     rng = np.random.default_rng(0)
     means, uniform = rng.random((60, 200)), rng.random((1024, 200))
     clustered = means[rng.integers(60, size=1024)] + rng.normal(size=(1024, 200)) / 20
@@ -312,6 +319,39 @@ def test_bounds_of_few_rows_tell_whether_those_of_all_would_pay(monkeypatch):
         cache: dict[str, Any] = {}
         while len(tried) < 2:
             sums = hard_sums(X, centers, cache=cache)
-            centers = centers + sums.residuals / np.maximum(sums.weights, 1)[:, None]
+            centers = sums.sums / np.maximum(sums.weights, 1)[:, None]
         assert tried == sizes
         tried.clear()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize(("k", "d"), [(70, 940), (900, 75)])
+def test_of_many_wide_centres_each_row_is_added_in_its_turn(dtype, k, d):
+    """The sums of a chunk are those of its rows one by one, relative to centres in float32."""
+    rng = np.random.default_rng(k)
+    X = rng.normal(size=(5000, d)).astype(dtype)
+    centers, weights = rng.normal(size=(k, d)), rng.integers(0, 3, len(X)).astype(float)
+    found, total = hard_pass(X, centers, weights), np.zeros((k, d))
+    anchors = centers.astype(np.float32).astype(float)
+    limits = chunk_bounds(len(X), k, d)
+    assert len(limits) > 3
+    for start, stop in pairwise(limits):
+        part = np.zeros((k, d))
+        rows = weights[start:stop, None] * (X[start:stop] - anchors[found.labels[start:stop]])
+        np.add.at(part, found.labels[start:stop], rows)
+        total += part
+    assert_array_equal(found.sums, total + found.weights[:, None] * anchors)
+    apart = np.square(X - centers[found.labels]).sum(axis=1) * weights
+    assert_allclose(found.errors, np.bincount(found.labels, apart, k), rtol=1e-12)
+
+
+def test_sums_that_were_used_are_kept_up_to_a_number_of_bytes():
+    spare, padded = sweep.SpareParts(most=3 * 8 * 16), np.ones((2, 8))
+    first, second, third, fourth = (spare.take(padded) for _ in range(4))
+    assert not any(array.any() for array in first)
+    spare.keep(first, second, third, fourth)
+    for parts in (second, third, fourth):
+        assert spare.take(padded) is parts, "all but the oldest"
+    spare.keep(first)
+    assert spare.take(np.ones((2, 16))) is not first
+    assert spare.take(padded) is first

@@ -19,8 +19,8 @@ from threadpoolctl import threadpool_limits
 
 from fedcluster.core import threads as kernel_threads
 from fedcluster.core.threads import for_each_chunk, thread_count
-from fedcluster.kernels import _hard, _sweep, fuzzy
-from fedcluster.kernels._blocks import pack_centers
+from fedcluster.kernels import _hard, _sweep, fuzzy, hard_pass
+from fedcluster.kernels._blocks import anchor_of, pack_centers
 from fedcluster.kernels._tiles import (
     ADD_LANES,
     TILE_CENTERS,
@@ -114,7 +114,7 @@ def test_passes_of_one_chunk_have_one_thread(asked, n, sources, threads):
     _sweep.sweep(X, centers, as_weights(None))
     assert (asked.chunks, asked.threads) == (sources, threads)
     packed = pack_centers(X, centers)
-    bounds = _hard.BoundedSweep(X, packed, 2)
+    bounds = _hard.BoundedSweep(X, 2)
     bounds.sweep(X, as_weights(None), packed, np.zeros(2), np.ones(2))
     assert (asked.chunks, asked.threads) == (sources, threads)
 
@@ -217,13 +217,9 @@ def test_packed_centres_are_about_the_most_central_and_fill_whole_tiles(dtype, k
         norms[:k], np.square(centers - shift.astype(float)).sum(axis=1) / 2, rtol=1e-6
     )
     assert np.isinf(norms[k:]).all()
-    for padded, expected in (
-        (packed.centers, centers),
-        (packed.anchors, centers.astype(np.float32).astype(float)),
-    ):
-        assert padded.shape == (k, -(-d // ADD_LANES) * ADD_LANES)
-        assert_array_equal(padded[:, :d], expected)
-        assert not padded[:, d:].any()
+    assert packed.centers.shape == (k, -(-d // ADD_LANES) * ADD_LANES)
+    assert_array_equal(packed.centers[:, :d], centers)
+    assert not packed.centers[:, d:].any()
 
 
 def test_of_two_centres_equally_close_to_their_mean_the_first_is_the_shift() -> None:
@@ -239,9 +235,13 @@ def test_of_two_centres_equally_close_to_their_mean_the_first_is_the_shift() -> 
 
 def test_a_centre_beyond_what_float32_holds_is_its_own_anchor() -> None:
     centers = np.array([[0.1, 0.9e38], [2e38, -2e38]])
-    anchors = pack_centers(np.zeros((1, 2)), centers).anchors[:, :2]
-    assert_array_equal(anchors[0], centers[0].astype(np.float32).astype(float))
-    assert_array_equal(anchors[1], centers[1])
+    anchors = [anchor_of(center) for center in centers.ravel()]
+    assert_array_equal(anchors[:2], centers[0].astype(np.float32).astype(float))
+    assert_array_equal(anchors[2:], centers[1])
+    # and rows on a centre leave no residual, however large
+    for scale in (1.0, 1e38):
+        rows = np.repeat(scale * centers[:1], 17_000, axis=0)
+        assert hard_pass(rows, scale * centers).sums[0, 0] == pytest.approx(17_000 * rows[0, 0])
 
 
 def test_rows_for_kernels_are_read_only_and_padded_by_64() -> None:

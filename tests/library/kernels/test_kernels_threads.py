@@ -91,7 +91,11 @@ def lists() -> tuple[BufferPool[list[int]], list[list[int]]]:
         made.append([])
         return made[-1]
 
-    return BufferPool(new, list.clear, list.extend), made
+    def add(total: list[int], part: list[int]) -> None:
+        total.extend(part)
+        part.clear()
+
+    return BufferPool(new, add), made
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
