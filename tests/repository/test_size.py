@@ -28,7 +28,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 29_060,
+    "lines of the library": 29_062,
     "lines of the application": 21_334,
     "modules": 234,
     "functions": 4_645,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 48,
     "words of the pages": 35_995,
     "pages": 28,
-    "lines of tests": 66_425,
+    "lines of tests": 66_434,
     "lines of tests of refusals and pairs": 2_754,
 }
 

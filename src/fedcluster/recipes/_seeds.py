@@ -60,6 +60,9 @@ class SeedEffort:
     most_of_ward: int = 4096
     """Means that Ward's method merges; more are merged first by other means."""
     search_work: int = 1 << 27  # products of values that one iteration of all runs may take
+    seed_work: int = 1 << 32
+    """Products of values that one iteration of all starts may take: where it is more, fewer are
+    sought. Of 20,000 x 768 rows, 400 clusters, one start ends where the best of eight does."""
     few: int = 4
     """Restarts and children if there is no time for all and Ward's method is ahead of so many
     restarts, or one of them finds the same."""
@@ -142,6 +145,7 @@ def best_seeds(
         return best_fuzzy_seeds(state, n_clusters, n_seeds, m, rng, effort)
     if not state.weights.any():
         raise HeldBackError(NOT_DESCRIBED)
+    n_seeds = _Means.of(state, n_clusters).runs(1, n_seeds, effort.seed_work)
     most = max(effort.most_means, effort.means_per_cluster * n_clusters)
     if len(state.centers) <= most:
         fits = _searched(state, n_clusters, n_seeds, rng, effort)

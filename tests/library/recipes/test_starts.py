@@ -242,6 +242,15 @@ def test_where_wards_clusters_are_ahead_or_found_again_no_time_is_spent_on_resta
     assert sum(made) == restarts
 
 
+@pytest.mark.parametrize(("work", "n_seeds"), [(1, 1), (3 * 400 * 3 * 30, 3), (1 << 32, 8)])
+def test_fewer_starts_are_sought_where_an_iteration_takes_long(work: int, n_seeds: int) -> None:
+    """A start multiplies 400 means of 3 columns by 30 centres; of some work, three are enough."""
+    points = np.random.default_rng(0).random((400, 3))
+    effort = SeedEffort(seed_work=work)
+    found = best_seeds(State(points, np.ones(400)), 30, 8, stream(0, 0), effort=effort)
+    assert len(found) == n_seeds
+
+
 def test_wards_clusters_are_found_where_restarts_get_stuck() -> None:
     points, k = in_many_columns(), 12
     planted = np.array([points[j::k].mean(axis=0) for j in range(k)])
