@@ -12,8 +12,7 @@ GaussianMixture (full, by BIC), HDBSCAN, and KMeans that is told the true number
 the choice of k was once wrong about; with --missing, three clusters of which cells are missing.
 
 With --measured, rows whose classes are known: scikit-learn's, and where R is installed those of its
-packages (Debian's r-cran-mass, -mclust, -gclus, -rrcov, -mlbench, -dslabs, -palmerpenguins, -sn,
--modeldata, -hsaur3); with
+packages (Debian's r-cran-mass, -mclust, -gclus, -rrcov, -mlbench, -dslabs, -palmerpenguins); with
 --peers beside mclust, its number by BIC, and clustCombi. A class need not be a cluster.
 """
 

@@ -331,14 +331,7 @@ class LeafRows:
         tau, likelihood = posteriors(self.logs(step, state))
         return tau, np.where(np.isfinite(likelihood), likelihood, 0.0)
 
-    def next(
-        self,
-        step: GaussianMixture,
-        state: State,
-        tau: Floats,
-        likelihood: Floats,
-        kind: Kind | None = None,
-    ) -> State:
+    def next(self, step: GaussianMixture, state: State, tau: Floats, likelihood: Floats) -> State:
         """Return the next mixture, from the leaves' memberships tau (L, k + e) in components."""
         k, mu = len(state.centers), state.centers[:, self.numeric] - self.origin
         weighed = self.leaves.weights[:, None] * tau
@@ -359,27 +352,19 @@ class LeafRows:
         total, pooled = float(self.leaves.weights @ likelihood), float(n[:k].sum())
         sums = ComponentSums(n[:k], first, second, total, pooled, noise, of_noise)
         layout = Layout(step, k, len(self.table.texts), self.numeric)
-        kind = kind or (step.covariance_type, False)
-        return self.table.following(kind, step.updated(state, sums, layout))
+        return self.table.with_common(step.updated(state, sums, layout))
 
-    def started(
-        self, step: GaussianMixture, k: int, labels: np.ndarray, kind: Kind | None = None
-    ) -> State:
+    def started(self, step: GaussianMixture, k: int, labels: np.ndarray) -> State:
         """Return the mixture in which each component is a cluster of leaves, by labels (L,)."""
         hard = np.zeros((len(labels), k + (step.log_noise is not None)))
         hard[np.arange(len(labels)), labels] = 1.0
         weighed = self.leaves.weights[:, None] * hard[:, :k]
         sums = weighed.T @ self.leaves.means
         state = self.table.start(step, sums / np.maximum(weighed.sum(axis=0), 1e-300)[:, None])
-        return self.next(step, state, hard, np.zeros(len(labels)), kind)
+        return self.next(step, state, hard, np.zeros(len(labels)))
 
     def iterated(
-        self,
-        step: GaussianMixture,
-        state: State,
-        most: int,
-        seen: Posteriors | None = None,
-        kind: Kind | None = None,
+        self, step: GaussianMixture, state: State, most: int, seen: Posteriors | None = None
     ) -> tuple[State, Posteriors | None]:
         """Return a mixture after some iterations, its inertia being minus its log likelihood.
 
@@ -389,7 +374,7 @@ class LeafRows:
         for _ in range(most):
             if not state.weights.any():
                 return state, None  # no component is large enough
-            state = self.next(step, state, *(seen or self.posteriors(step, state)), kind)
+            state = self.next(step, state, *(seen or self.posteriors(step, state)))
             seen = self.posteriors(step, state)
             if state.converged:
                 break
@@ -431,9 +416,8 @@ class Search:
 
     def __init__(self, rows: LeafRows, kinds: Sequence[Kind]) -> None:
         self.parts, self.rows, self.table = rows.parts(), rows.finer(), rows.table
-        p = self.table.n_numbers
-        left_out = {"full", "alike"} if p > self.wide_full else {"alike"} if p < 2 else set()
-        fewer = [kind for kind in kinds if kind[0] not in left_out]
+        wide = self.table.n_numbers > self.wide_full
+        fewer = [kind for kind in kinds if not (wide and kind[0] == "full")]
         self.kinds = fewer or list(kinds)  # if no shape is left, try those that were asked for
 
     def likely(self) -> list[OnLeaves]:
@@ -463,7 +447,7 @@ class Search:
     def _best(self, kind: Kind, k: int, starts: Sequence[np.ndarray]) -> OnLeaves:
         """Return a mixture from the likelier of several starts, after a few iterations."""
         step = self.table.step(kind)
-        begun = (self.rows.started(step, k, labels, kind) for labels in starts)
+        begun = (self.rows.started(step, k, labels) for labels in starts)
         each = [self._iterated(OnLeaves(kind, k, state, -np.inf), 1) for state in begun]
         likelier, seen = max(each, key=lambda pair: pair[0].bic)
         return self._iterated(likelier, self.brief - 1, seen)[0]
@@ -476,7 +460,7 @@ class Search:
         There are no posteriors of one that has lost components.
         """
         step = self.table.step(mixture.kind)
-        state, seen = self.rows.iterated(step, mixture.state, most, seen, mixture.kind)
+        state, seen = self.rows.iterated(step, mixture.state, most, seen)
         if not state.weights.any():
             return replace(mixture, state=state, bic=-np.inf), None
         kept = pruned(step, state)

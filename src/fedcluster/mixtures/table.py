@@ -12,15 +12,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from fedcluster.algorithms.gaussian_mixture import (
-    GaussianMixture,
-    precision_factors,
-    regularised,
-)
+from fedcluster.algorithms.gaussian_mixture import GaussianMixture
 from fedcluster.core import Floats, RowTransform, State, Summary, Task, coarse
 from fedcluster.metrics.columns import AxisCounts, ColumnShape, Shapes, quantiles_of
 from fedcluster.metrics.gaussians import CovarianceType
@@ -29,20 +25,17 @@ from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing.moments import ColumnMoments, Covariance
 from fedcluster.rounds import Plan
 
-Shape = CovarianceType | Literal["alike"]
-Kind = tuple[Shape, bool]
+Kind = tuple[CovarianceType, bool]
 KINDS: tuple[Kind, ...] = (
     ("spherical", False),
     ("diag", False),
     ("tied", False),
-    ("alike", False),
     ("full", False),
     ("diag", True),
     ("tied", True),
     ("full", True),
 )
-"""Shapes of components, and whether there is noise. To sites, "alike" components are full ones; the
-server gives them proportional eigenvalues."""
+"""Shapes of components, and whether there is noise."""
 
 EDGES = np.concatenate([-np.geomspace(0.05, 40.0, 48)[::-1], [0.0], np.geomspace(0.05, 40.0, 48)])
 """Edges of cells along a principal axis, in standard deviations."""
@@ -95,7 +88,6 @@ class Table:
     """Number of rows below which a component is dropped, and where there are more columns, at most
     `share` of all rows: the tails of real rows, which are not normal, are many small components."""
     regularised = 1e-6  # amount added to variances, relative to the mean variance of a column
-    turns = 5  # alternations of sizes and form of covariances with proportional eigenvalues
     settled = 1e-5  # change of the log likelihood per row below which a mixture has converged
 
     @classmethod
@@ -136,7 +128,7 @@ class Table:
         shape, noise = kind
         d = self.n_numbers
         return GaussianMixture(
-            "full" if shape == "alike" else shape,
+            shape,
             tol=self.settled,
             reg_covar=self.regularised,
             log_noise=self.log_noise if noise else None,
@@ -146,13 +138,13 @@ class Table:
             floors=True,
         )
 
-    def fewest(self, shape: Shape) -> float:
+    def fewest(self, shape: CovarianceType) -> float:
         """Return the weight below which a component is dropped.
 
         Of fewer rows than columns, a covariance of its own is hardly more than the pooled one.
         """
         d = self.n_numbers
-        least = d if shape in ("full", "alike") else min(d, self.share * self.n)
+        least = d if shape == "full" else min(d, self.share * self.n)
         return min(max(float(least), self.fewest_rows), self.n / 2)
 
     def start(self, step: GaussianMixture, centers: Floats) -> State:
@@ -197,34 +189,6 @@ class Table:
         ]
         texts = list(zip(self.n_levels, differ, strict=True))
         return n_parameters(kind[0], int(alive.sum()), self.n_numbers, texts, noise=kind[1])
-
-    def following(self, kind: Kind, state: State) -> State:
-        """Return what a kind of mixture makes of a state after an update."""
-        state = self.with_common(state)
-        return self._alike(state) if kind[0] == "alike" and state.weights.any() else state
-
-    def _alike(self, state: State) -> State:
-        """Return a state whose covariances have proportional eigenvalues, of most likelihood.
-
-        With n_j l_j the eigenvalues of a scatter, these are c_j a, a ~ sum_j n_j l_j / c_j, and c_j
-        the mean of l_j / a (Celeux & Govaert 1995, section 3.2.3, where axes differ).
-        """
-        step, alive = self.step(("alike", False)), state.weights > 0
-        places = np.flatnonzero(self.texts == 0)
-        inner = np.ix_(alive, places, places)
-        factors = state.memory["precisions_cholesky"].copy()
-        precisions, axes = np.linalg.eigh(factors[inner] @ np.swapaxes(factors[inner], 1, 2))
-        variances = 1.0 / np.maximum(precisions, 1e-300)
-        weighed = (state.weights[alive] + step.shrinkage)[:, None] * variances
-        sizes = np.exp(np.log(variances).mean(axis=1))
-        for _ in range(self.turns):
-            form = (weighed / sizes[:, None]).sum(axis=0)
-            form = form / np.exp(np.log(form).mean())
-            sizes = (variances / form).mean(axis=1)
-        covariances = (axes * (sizes[:, None] * form)[:, None, :]) @ np.swapaxes(axes, 1, 2)
-        floored = regularised(step, covariances, self.floors[places], np.zeros(len(places)))
-        factors[inner] = precision_factors(step, floored, self.regularised)
-        return replace(state, memory={**state.memory, "precisions_cholesky": factors})
 
     def with_common(self, state: State) -> State:
         """Return a state in which uninformative texts have their overall shares everywhere."""
@@ -480,10 +444,8 @@ def n_parameters(
     >>> n_parameters("full", 3, 2, [(4, True), (2, False)], noise=True)
     (24, 8)
     """
-    turned = d * (d - 1) // 2
-    each = {"spherical": 1, "diag": d, "tied": 0, "alike": 1 + turned, "full": d + turned}
+    each = {"spherical": 1, "diag": d, "tied": 0, "full": d * (d + 1) // 2}
     own = k * (d + each[covariance_type] if d else 0)
     own += k * sum(most - 1 for most, mine in texts if mine)
     shared = k - 1 + sum(most - 1 for most, mine in texts if not mine) + noise * (1 + 2 * d)
-    common = {"tied": d + turned, "alike": max(d - 1, 0)}
-    return own, shared + common.get(covariance_type, 0)
+    return own, shared + (covariance_type == "tied") * d * (d + 1) // 2

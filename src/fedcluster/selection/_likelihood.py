@@ -1,10 +1,16 @@
 """Number of clusters by likelihood: mixtures, their BIC, and merging of components.
 
 Rows are modelled by mixtures of k normal components of several shapes, some with noise. Mixtures
-of the rows are compared by log L - p / 2 log n, with p parameters, the Bayesian information
-criterion (G. Schwarz, Estimating the dimension of a model, Ann. Statist. 6, 1978); those of leaves
-by one that favours many components, `fedcluster.mixtures.table.criterion`. Noise has 1 + 2 d
-parameters, as the ends of its box are estimated.
+are compared, with p parameters of single components and q shared ones, by
+
+    log L - p / 2 log(n / k) - q / 2 log n,
+
+the Bayesian information criterion (G. Schwarz, Estimating the dimension of a model, Ann. Statist.
+6, 1978) except that a component's own parameters are estimated from its own rows, here n / k (M. A.
+T. Figueiredo & A. K. Jain, Unsupervised learning of finite mixture models, IEEE Trans. Pattern
+Anal. Mach. Intell. 24, 2002, who use the rows of each). The plain criterion would join many equal
+clusters in pairs, as long components. Noise has 1 + 2 d parameters, as the ends of its box are
+estimated.
 
 One cluster that is not normal takes several components; components that share rows are therefore
 merged (after C. Hennig, Methods for merging Gaussian mixture components, Adv. Data Anal. Classif.
@@ -29,7 +35,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from math import log, sqrt
+from math import sqrt
 from statistics import NormalDist
 
 import numpy as np
@@ -43,7 +49,6 @@ IN_WORDS = {
     "spherical": "spherical covariances",
     "diag": "diagonal covariances",
     "tied": "one covariance for all",
-    "alike": "covariances of one form",
     "full": "full covariances",
 }
 
@@ -60,12 +65,6 @@ class Merging:
     """As `linked`, if the density hardly falls between them, as from a cloud to its tail."""
     large: float = 0.15
     """Share of the rows from which on a component is a population, not the tail of another."""
-    valley: float = 0.6
-    """Relative density in the valley between two components that are a cluster each: tails of one
-    cluster do not fall below 0.7, populations of measured rows to 0.4 to 0.56."""
-    parted: float = 0.1  # overlap from which on no valley parts two components
-    own_rows: bool = False
-    """Whether mixtures are compared by the criterion of leaves."""
     doubtful: tuple[float, float] = (0.15, 0.2)
     """Overlap below which, and share of the rows from which on, parts of a cluster of three or more
     components may be clusters."""
@@ -77,17 +76,12 @@ class Merging:
         (0.05, 0.04),
     )
     """Alternatives to `merged` and `linked` that should not change the verdict."""
-    many_each: float = 20.0
-    """Rows per parameter from which on rows that look normal within components are."""
     earned: float = 2.0  # nats that any larger number of clusters must gain
     close: float = 5.0  # nats in total within which another verdict is nearly as likely
     close_share: float = 0.005  # the same, per row
 
 
 MERGING = Merging()
-SAMPLED = replace(MERGING, valley=0.0, own_rows=True)
-"""For rows drawn again, and groups of rows: few repeat, or are seen, so that pieces of one cluster
-have valleys between them."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +90,7 @@ class Mixture:
 
     Parameters
     ----------
-    covariance_type : {"spherical", "diag", "tied", "alike", "full"}
+    covariance_type : {"spherical", "diag", "tied", "full"}
         The shape of its components.
     k : int
         The initial number of components.
@@ -159,7 +153,7 @@ class Mixture:
     """Ratio of variances, spherical or of a column, up to which components have one covariance."""
     rows_each = 1.5  # number of rows per parameter below which there are few rows
 
-    def bic(self, n: float, at: Merging = MERGING) -> float:
+    def bic(self, n: float) -> float:
         """Return the criterion for n rows.
 
         Examples
@@ -168,9 +162,7 @@ class Mixture:
         >>> round(one.bic(np.e**3), 9)
         -103.0
         """
-        if at.own_rows:
-            return criterion(self.log_likelihood, n, len(self.weights), self.n_parameters)
-        return self.log_likelihood - sum(self.n_parameters) / 2 * log(max(n, 1.0))
+        return criterion(self.log_likelihood, n, len(self.weights), self.n_parameters)
 
     def is_large(self, n: float) -> bool:
         """Return whether n rows are few for the parameters."""
@@ -182,13 +174,8 @@ class Mixture:
 
         A noise component takes their tails, so that normality cannot be established with noise.
         """
-        return self.shares_covariance and self.is_normal_within
-
-    @property
-    def is_normal_within(self) -> bool:
-        """Whether the rows of components, of whatever covariances, are normal."""
         d, n = self.n_numbers, float(self.weights.sum())
-        if not d or self.noise is not None:
+        if not d or self.noise is not None or not self._shares_covariance:
             return False
         z = (self.fourth - d * (d + 2)) / sqrt(8 * d * (d + 2) / max(n, 1.0))
         return abs(z) < self.normal_errors and self._is_normal_by_column
@@ -213,24 +200,8 @@ class Mixture:
         few = _overlap(self.overlaps, self.weights) < at.merged_normal
         return np.asarray(self.unlike & few & large & large[:, None])
 
-    def parted(self, at: Merging) -> NDArray[np.bool_]:
-        """Return between which components, with covariances of their own, there is a valley."""
-        single = _overlap(self.overlaps, self.weights)
-        if self.peaks is None or self.ridges is None or self.shares_covariance:
-            return np.zeros_like(single, dtype=bool)
-        return np.asarray((self.depths < at.valley) & (single < at.parted))
-
     @property
-    def depths(self) -> Floats:
-        """The density in the valley between two components, relative to the lower peak, (c, c)."""
-        assert self.peaks is not None
-        assert self.ridges is not None
-        lower = np.minimum(self.peaks[:, None], self.peaks)
-        return np.asarray(np.exp(np.minimum(self.ridges - lower, 0.0)))
-
-    @property
-    def shares_covariance(self) -> bool:
-        """Whether components have the same covariance, or nearly."""
+    def _shares_covariance(self) -> bool:
         if self.variances is not None and len(self.variances):
             return bool(
                 (self.variances.max(axis=0) <= self.alike * self.variances.min(axis=0)).all()
@@ -386,9 +357,9 @@ def likeliest(
     known = [i for i, v in enumerate(counts) if v in ks] or range(len(mixtures))
     by_k: dict[int, float] = {}
     for i in known:
-        by_k[counts[i]] = max(by_k.get(counts[i], -np.inf), mixtures[i].bic(n, at))
+        by_k[counts[i]] = max(by_k.get(counts[i], -np.inf), mixtures[i].bic(n))
     fewest = min(v for v, bic in by_k.items() if bic >= max(by_k.values()) - at.earned)
-    best = max((i for i in known if counts[i] == fewest), key=lambda i: mixtures[i].bic(n, at))
+    best = max((i for i in known if counts[i] == fewest), key=lambda i: mixtures[i].bic(n))
     groups, overlap = merges[best]
     v = len(groups) if len(groups) in ks else min(ks, key=lambda k: abs(k - len(groups)))
     doubts = _doubts(mixtures[best], v, n, by_k, ks, seen, at)
@@ -408,7 +379,7 @@ def clusters_of(
     if mixture.is_normal:
         groups, most = merged(mixture, at.merged_normal, at=at)
         is_apart = single < at.merged_normal
-    kept = _pairs_apart(groups, is_apart | mixture.parted(at))
+    kept = _pairs_apart(groups, is_apart)
     if kept != groups:
         within = (float(single[a, b]) for group in kept for a, b in combinations(group, 2))
         most = max(within, default=0.0)
@@ -416,20 +387,10 @@ def clusters_of(
 
 
 def _parts(mixture: Mixture, at: Merging) -> list[str]:
-    """Return a sentence if parts of a cluster overlap little, two components or several large.
-
-    Two of unlike covariance without a valley are a cluster and its tail.
-    """
+    """Return a sentence if parts of a cluster overlap little, two components or several large."""
     sizes, found = mixture.weights, [(1.0, 0.0, "")]
-    is_flat = _overlap(mixture.overlaps, sizes) >= at.merged
-    if mixture.peaks is not None and mixture.ridges is not None and not mixture.shares_covariance:
-        is_flat &= mixture.depths >= at.flat
-    else:
-        is_flat[:] = False
     for group in clusters_of(mixture, at=at)[0]:
         two = len(group) == 2
-        if two and is_flat[group[0], group[1]]:
-            continue
         least, share = (at.merged_normal, 0.0) if two else at.doubtful
         shared = mixture.overlaps[np.ix_(group, group)]
         own = replace(
@@ -468,9 +429,7 @@ def _doubts(
         sentences.append(
             f"{listed} is nearly as likely a number of clusters as {v}; look at the clusters"
         )
-    many = n >= at.many_each * sum(mixture.n_parameters)
-    is_sure = many and mixture.is_normal_within and mixture.apart(at).any()
-    if (apart := len(merged(mixture, at.merged, at=at)[0])) != v and not is_sure:
+    if (apart := len(merged(mixture, at.merged, at=at)[0])) != v:
         what = "one covariance" if mixture.is_normal else "unlike covariances"
         sentences.append(
             f"some clusters overlap and are taken for two normal populations with {what}; as one "

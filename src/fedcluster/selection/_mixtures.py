@@ -160,7 +160,7 @@ def _fitted(
         if state.converged:
             break
         [answers] = yield [Task(step, state, seed, table.preprocessor)]
-        state = table.following(found.kind, server_update(step, state, answers, seed)[0])
+        state = table.with_common(server_update(step, state, answers, seed)[0])
     state = pruned(step, state)
     last = MixtureOverlap(step.covariance_type, step.log_noise, step.levels, present)
     asked_about = replace(state, memory={n: state.memory[n] for n in last.allowed.memory})
@@ -230,7 +230,7 @@ def _flat(kind: Kind, state: State, table: Table, effort: Effort) -> int:
     """
     step = table.step(kind)
     nu = step.shrinkage
-    if kind[0] not in ("full", "alike", "diag") or not table.n_numbers:
+    if kind[0] not in ("full", "diag") or not table.n_numbers:
         return 0
     roots, share = _roots(step, state), state.weights + nu
     covariances = roots @ np.swapaxes(roots, 1, 2)

@@ -48,14 +48,14 @@ from fedcluster.metrics import Inertia
 from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.metrics.moments import Moments
 from fedcluster.mixtures.on_leaves import LeafRows, leaves_plan
-from fedcluster.mixtures.table import KINDS, Kind, Table
+from fedcluster.mixtures.table import KINDS, Table
 from fedcluster.options.choices import FUZZY_RULES
 from fedcluster.recipes import Fit, clustering, evaluation, mixture
 from fedcluster.recipes.bootstrap import resampling
 from fedcluster.recipes.fit import algorithm_of, canonical, description, description_step
 from fedcluster.recipes.specifications import Rule
 from fedcluster.rounds import EarlyStop, Plan, everyone, gather, iterate, reason
-from fedcluster.selection._likelihood import MERGING, SAMPLED, Likeliest, Mixture, likeliest
+from fedcluster.selection._likelihood import Likeliest, Mixture, likeliest
 from fedcluster.selection._mixtures import (
     EFFORT,
     Effort,
@@ -131,8 +131,7 @@ def judged_plan(
     likely, counts = likely_mixtures(rows, ks, kinds, effort)
     smaller = with_small(rows, kinds, max((each.bic for each in likely), default=-np.inf), effort)
     plans: list[Plan[Any]] = [confirmed_plan(rows, likely, spec.seed, effort)]
-    # of rows that repeat, few components of one form are too likely
-    kinds = list(dict.fromkeys(_unlike(each.kind) for each in likely))
+    kinds = list(dict.fromkeys(each.kind for each in likely))
     for i, (_, own) in zip(draws, again, strict=True):
         best = likely_mixtures(own, ks, kinds, effort)[0][: effort.replicated]
         plans.append(_drawn(confirmed_plan(own, best, i, effort), i))
@@ -142,14 +141,13 @@ def judged_plan(
     mixtures, *found = yield from everyone(gather(plans))
     by_means = dict(zip(tried, found[len(draws) :], strict=True))
     seen = "rows" if table.rows_each == 1 else "rows or groups of rows"
-    at = MERGING if table.rows_each == 1 else SAMPLED
-    verdict = likeliest(mixtures, table.n_seen, ks, seen, at)
+    verdict = likeliest(mixtures, table.n_seen, ks, seen)
     judgement = yield from _clusters_of(verdict, rows, by_means, spec, preprocessor, effort)
     beside = _beside(rows, judgement.verdict.n_clusters, by_means, spec.seed, effort)
     drawn = [
         _merged(found_again, own.table, effort)
         for each, (_, own) in zip(found, again, strict=False)
-        if (found_again := likeliest(each, own.table.n_seen, ks, at=SAMPLED)).groups
+        if (found_again := likeliest(each, own.table.n_seen, ks)).groups
     ]
     return replace(
         judgement,
@@ -158,11 +156,6 @@ def judged_plan(
         replicates=tuple(drawn),
         gaps=gaps_of(judgement, table) if draws else None,
     )
-
-
-def _unlike(kind: Kind) -> Kind:
-    """Return a kind of mixture whose components may differ in form."""
-    return ("full" if kind[0] == "alike" else kind[0], kind[1])
 
 
 def _unseen(
@@ -407,10 +400,9 @@ def _hidden(
         return []
     best = verdict.mixture
     noise = "" if best.noise is None else ", noise=True"
-    shape = "full" if best.covariance_type == "alike" else best.covariance_type
     return [
         f"{what}; those that were judged are had by --model auto, in Python by "
-        f'FederatedGaussianMixture("auto", covariance_type="{shape}", '
+        f'FederatedGaussianMixture("auto", covariance_type="{best.covariance_type}", '
         f"merge=True{noise})"
     ]
 

@@ -121,7 +121,7 @@ def test_a_draw_travels_and_must_be_a_whole_number() -> None:
 
 @cache
 def moons() -> JobReport:
-    rows = 4 * make_moons(500, noise=0.06, random_state=1)[0]
+    rows = 4 * make_moons(300, noise=0.06, random_state=1)[0]
     clients = [Client(str(i), Data(rows[i::3]), ()) for i in range(3)]
     return execute(fit_of("auto", stability=4, seed=0), LocalEngine(clients), columns=["x", "y"])
 
