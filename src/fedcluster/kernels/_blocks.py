@@ -186,8 +186,8 @@ def forget(parts: Parts, j: int) -> None:
 
 
 @native
-def add_up(total: Parts, part: Parts, is_used_again: bool) -> None:
-    """Add the sums of one chunk to a total, and set them to 0 if they are used again."""
+def add_up(empties: bool, total: Parts, part: Parts) -> None:
+    """Add the sums of one chunk to a total, and set them to 0 if that is asked for."""
     k, width = total.residuals.shape
     for j in range(k):
         if part.added[j] == 0:
@@ -199,7 +199,7 @@ def add_up(total: Parts, part: Parts, is_used_again: bool) -> None:
             total.residuals[j, f] += part.residuals[j, f]
         for lane in range(ADD_LANES):
             total.errors[j, lane] += part.errors[j, lane]
-        if is_used_again:
+        if empties:
             forget(part, j)
 
 

@@ -42,7 +42,6 @@ from fedcluster.kernels._blocks import (
     PackedCenters,
     Parts,
     forget,
-    hand_over,
     pack_centers,
     squared_distance,
     zero_parts,
@@ -52,11 +51,12 @@ from fedcluster.kernels._sweep import (
     add_by_centers,
     assign,
     by_label,
+    handed_over,
     is_wide,
     is_worth_single,
     measured,
-    spare_parts,
     sweep_once,
+    swept,
 )
 from fedcluster.kernels._tiles import (
     ADD_LANES,
@@ -626,8 +626,8 @@ class Memory:
         (apart, usual), packed = _next_centers(X, centers), pack_centers(X, centers)
         run, own = self._take(X, centers, usual) or (Run(centers), np.zeros(len(centers)))
         if run.bounds is None and not self._tries(run, X, packed, own, apart, usual):
-            labels, sums = sweep_once(X, centers, sample_weight, packed)
-            self.last = centers, labels
+            labels, parts = swept(X, packed, sample_weight)
+            sums, self.last = handed_over(parts, packed), (centers, labels)
         else:
             sums = run.sweep(X, sample_weight, packed, own, apart, usual)
         run.counts = sums.counts
@@ -872,10 +872,7 @@ class BoundedSweep:
         for_each_chunk(work, len(sources), thread_count() if len(sources) > 2 else 1)
         self.n_doubtful, self.n_scored, self.n_added = counts.sum(axis=0).tolist()
         self.is_known = True
-        total = add_all(self.parts)
-        sums = hand_over(total, packed.centers, X.shape[1])
-        spare_parts.keep(total)
-        return sums
+        return handed_over(add_all(self.parts), packed)
 
     def least_scored(
         self, own: Floats, rounding: tuple[float, float]

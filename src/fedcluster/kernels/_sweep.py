@@ -73,13 +73,12 @@ class SpareParts:
     def __init__(self, most: int = 1 << 26) -> None:
         self.most, self._kept, self._turn = most, list[Parts](), Lock()
 
-    def take(self, padded: Floats) -> Parts:
-        """Return sums over no rows for padded centres."""
+    def take(self, padded: Floats, most: int) -> list[Parts]:
+        """Return those for padded centres, a few at most."""
         with self._turn:
-            for place, parts in enumerate(self._kept):
-                if parts.residuals.shape == padded.shape:
-                    return self._kept.pop(place)
-        return zero_parts(padded)
+            fits = [parts for parts in self._kept if parts.residuals.shape == padded.shape][:most]
+            self._kept = [parts for parts in self._kept if not any(parts is each for each in fits)]
+        return fits
 
     def keep(self, *given: Parts) -> None:
         """Keep sums that have been set to 0, rather than the oldest."""
@@ -99,37 +98,42 @@ def sweep(X: Rows, centers: Floats, sample_weight: Weights) -> tuple[Labels, Har
     """
     if is_small(X) and compiled_loops.pay_off():
         given = as_given_weights(sample_weight, len(X))
-        swept = run_in_one_call(pad(X), given, centers, 0, 0.0, False)
-        return swept[1], HardSums(*swept[4:])
+        fields = run_in_one_call(pad(X), given, centers, 0, 0.0, False)
+        return fields[1], HardSums(*fields[4:])
     packed = pack_centers(X, centers)
-    labels, parts = _swept(X, packed, sample_weight, np.empty(0))
+    labels, parts = swept(X, packed, sample_weight)
     return labels, finish(parts, packed.centers, centers.shape[1])
 
 
-def sweep_once(
-    X: Rows, centers: Floats, sample_weight: Weights, packed: PackedCenters | None = None
-) -> tuple[Labels, ClusterSums]:
+def sweep_once(X: Rows, centers: Floats, sample_weight: Weights) -> tuple[Labels, ClusterSums]:
     """Return the labels (n,) of the rows and the sums that a site sends; the same bits."""
-    if packed is None and is_small(X):
-        labels, swept = sweep(X, centers, sample_weight)
-        sums = np.column_stack([swept.sums, swept.errors])
-        return labels, ClusterSums(sums, swept.weights, swept.counts)
-    packed = packed or pack_centers(X, centers)
-    labels, parts = _swept(X, packed, sample_weight, np.empty(0))
-    handed = hand_over(parts, packed.centers, centers.shape[1])
+    if is_small(X) and compiled_loops.pay_off():
+        given = as_given_weights(sample_weight, len(X))
+        _, labels, *_, weights, counts, errors, sums = run_in_one_call(
+            pad(X), given, centers, 0, 0.0, False
+        )
+        return labels, ClusterSums(np.column_stack([sums, errors]), weights, counts)
+    packed = pack_centers(X, centers)
+    labels, parts = swept(X, packed, sample_weight)
+    return labels, handed_over(parts, packed)
+
+
+def handed_over(parts: Parts, packed: PackedCenters) -> ClusterSums:
+    """Return the sums of all chunks as a site sends them, and keep the parts for another pass."""
+    sums = hand_over(parts, packed.centers, packed.tiles.shape[1])
     spare_parts.keep(parts)
-    return labels, handed
+    return sums
 
 
-def _swept(
-    X: Rows, packed: PackedCenters, sample_weight: Weights, squared: Floats
+def swept(
+    X: Rows, packed: PackedCenters, sample_weight: Weights, squared: Floats | None = None
 ) -> tuple[Labels, Parts]:
-    """Return the labels and the sums, and write squared distances (n,) if there is room."""
+    """Return the labels and the sums, and write squared distances (n,) if an array is given."""
+    squared = np.empty(0) if squared is None else squared
     n, k, d = len(X), len(packed.centers), packed.tiles.shape[1]
     labels, sources = np.empty(n, np.int32), chunks(X, chunk_bounds(n, k, d))
-    buffers = BufferPool(
-        partial(spare_parts.take, packed.centers), partial(add_up, is_used_again=True)
-    )
+    buffers = BufferPool(partial(zero_parts, packed.centers), partial(add_up, True))
+    buffers.free += spare_parts.take(packed.centers, 2)  # one thread fills one and adds to another
     single = None if is_small(X) else _in_single(X, packed, k)
 
     def work(chunk: int) -> None:
@@ -177,7 +181,7 @@ def _in_single(X: Rows, packed: PackedCenters, k: int) -> tuple[PackedCenters, A
 def assign(X: Rows, centers: Floats) -> tuple[Labels, Floats]:
     """Return the labels (n,) of the rows and their squared distances (n,) to their centres."""
     squared = np.empty(len(X))
-    labels, _ = _swept(X, pack_centers(X, centers), as_weights(None), squared)
+    labels, _ = swept(X, pack_centers(X, centers), as_weights(None), squared)
     return labels, squared
 
 
@@ -197,9 +201,9 @@ def measured(X: Rows, centers: Floats, labels: Labels) -> Floats:
 
 def add_all(parts: list[Parts]) -> Parts:
     """Add up the sums of all chunks, in their order."""
-    total = spare_parts.take(parts[0].residuals)
+    [total] = spare_parts.take(parts[0].residuals, 1) or [zero_parts(parts[0].residuals)]
     for part in parts:
-        add_up(total, part, is_used_again=False)
+        add_up(False, total, part)
     return total
 
 
@@ -219,7 +223,7 @@ def sweep_padded(X: Rows, centers: Floats, sample_weight: Weights) -> tuple[Labe
     if most < n:
         last = zero_parts(packed.centers)
         sweep_chunk(X[most:], sample_weight[most:], packed, labels[most:], nothing, last)
-        add_up(parts, last, False)
+        add_up(False, parts, last)
     return labels, finish(parts, packed.centers, d)
 
 

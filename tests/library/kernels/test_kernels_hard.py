@@ -12,6 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from fedcluster.kernels import _hard, hard_pass, hard_sums, nearest
 from fedcluster.kernels import _sweep as sweep
+from fedcluster.kernels._blocks import zero_parts
 from fedcluster.kernels._hard import HardPass
 from fedcluster.kernels.rows import chunk_bounds
 
@@ -346,12 +347,11 @@ def test_of_many_wide_centres_each_row_is_added_in_its_turn(dtype, k, d):
 
 
 def test_sums_that_were_used_are_kept_up_to_a_number_of_bytes():
-    spare, padded = sweep.SpareParts(most=3 * 8 * 16), np.ones((2, 8))
-    first, second, third, fourth = (spare.take(padded) for _ in range(4))
-    assert not any(array.any() for array in first)
-    spare.keep(first, second, third, fourth)
-    for parts in (second, third, fourth):
-        assert spare.take(padded) is parts, "all but the oldest"
-    spare.keep(first)
-    assert spare.take(np.ones((2, 16))) is not first
-    assert spare.take(padded) is first
+    spare, padded, wider = sweep.SpareParts(most=3 * 8 * 16), np.ones((2, 8)), np.ones((2, 16))
+    assert spare.take(padded, 2) == []
+    made = [zero_parts(padded) for _ in range(4)]
+    spare.keep(*made)
+    assert spare.take(wider, 9) == []
+    found = spare.take(padded, 2) + spare.take(padded, 9)
+    assert [id(parts) for parts in found] == [id(parts) for parts in made[1:]], "not the oldest"
+    assert spare.take(padded, 9) == []
