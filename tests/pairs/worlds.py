@@ -135,7 +135,7 @@ class World:
     def site(self) -> dict[str, Any]:
         """The values of the fields of the site files."""
         given = chosen(self.job_name, self.c, [f"site.{name}" for name in SITE])
-        if given["site.columns"] and "ill" in next(iter(self.frames.values())):
+        if given["site.columns"] and "ill" in next(iter(self.frames.values()), ()):
             given["site.columns"] += ("ill", "days", "cost")
         return {name.removeprefix("site."): value for name, value in given.items()}
 
