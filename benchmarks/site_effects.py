@@ -29,7 +29,12 @@ Rows = NDArray[np.float64]
 Places = NDArray[np.intp]
 Noise = Callable[[Generator, tuple[int, int]], Rows]
 
-NORMAL: Noise = lambda rng, shape: rng.normal(size=shape)  # noqa: E731
+
+def normal(rng: Generator, shape: tuple[int, int]) -> Rows:
+    """Return normal noise of deviation 1."""
+    return rng.normal(size=shape)
+
+
 NOISES: dict[str, Noise] = {
     "heavy": lambda rng, shape: rng.standard_t(5, shape) / np.sqrt(5 / 3),
     "lognormal": lambda rng, shape: (np.exp(0.5 * rng.normal(size=shape)) - 1.1331) / 0.6039,
@@ -90,7 +95,7 @@ def drawn(kind: Kind, offset: float, rng: Generator, S: int = 6, k: int = 3, d: 
         linked = there.astype(int) @ there.T.astype(int) >= 2
         if connected_components(linked)[0] == 1 and (there.sum(0) >= 2).all():
             break
-    clean = centers[z] + NOISES.get(kind.noise, NORMAL)(rng, (len(z), d))
+    clean = centers[z] + NOISES.get(kind.noise, normal)(rng, (len(z), d))
     moved = (offset * rng.normal(size=(S, d)))[sites]
     if kind.counts:
         clean, rows = (
