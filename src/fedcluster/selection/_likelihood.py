@@ -24,7 +24,9 @@ normal mixtures, Ann. Statist. 33, 2005); or by `touching`, where it does not fa
 from a cloud to its tail. If all components have the same covariance, there is no noise, and the
 rows in them are normal within chance, two overlapping components are two normal populations: then
 the least overlap is `merged_normal`, and three or more in a chain are one cluster only if the
-density hardly falls between them, below `flat` of the lower peak: pieces of a line.
+density hardly falls between them, below `flat` of the lower peak: pieces of a line. Of two alone
+that are large, the least overlap is the same if their covariances are unlike, or if rows are normal
+within them and the density falls below `valley` in between.
 
 The verdict is the smallest number of groups of a mixture whose criterion is within `earned` of the
 largest.
@@ -65,6 +67,9 @@ class Merging:
     """As `linked`, if the density hardly falls between them, as from a cloud to its tail."""
     large: float = 0.15
     """Share of the rows from which on a component is a population, not the tail of another."""
+    valley: float = 0.6
+    """Relative density in a valley that parts two large components within which rows are normal:
+    where bends of a curve meet it falls so low, too, but those are three or more, or not normal."""
     doubtful: tuple[float, float] = (0.15, 0.2)
     """Overlap below which, and share of the rows from which on, parts of a cluster of three or more
     components may be clusters."""
@@ -174,8 +179,13 @@ class Mixture:
 
         A noise component takes their tails, so that normality cannot be established with noise.
         """
+        return self._shares_covariance and self._is_normal_within
+
+    @property
+    def _is_normal_within(self) -> bool:
+        """Whether rows are normal within components, of whatever covariances."""
         d, n = self.n_numbers, float(self.weights.sum())
-        if not d or self.noise is not None or not self._shares_covariance:
+        if not d or self.noise is not None:
             return False
         z = (self.fourth - d * (d + 2)) / sqrt(8 * d * (d + 2) / max(n, 1.0))
         return abs(z) < self.normal_errors and self._is_normal_by_column
@@ -193,12 +203,18 @@ class Mixture:
         return bool((z < NormalDist().inv_cdf(1 - self.chance / 2 / self.n_numbers)).all())
 
     def apart(self, at: Merging) -> NDArray[np.bool_]:
-        """Return which large components have unlike covariances and overlap little, (c, c)."""
-        if self.unlike is None or self.noise is not None:
+        """Return which large components are populations that overlap little, (c, c).
+
+        Their covariances are unlike, or rows are normal within them and rare between them.
+        """
+        if self.noise is not None:
             return np.zeros((len(self.weights),) * 2, dtype=bool)
         large = self.weights >= at.large * self.weights.sum()
         few = _overlap(self.overlaps, self.weights) < at.merged_normal
-        return np.asarray(self.unlike & few & large & large[:, None])
+        parted = np.zeros_like(few) if self.unlike is None else self.unlike.copy()
+        if self._is_normal_within and self.peaks is not None and self.ridges is not None:
+            parted |= _depth(self.peaks, self.ridges) < at.valley
+        return np.asarray(parted & few & large & large[:, None])
 
     @property
     def _shares_covariance(self) -> bool:
@@ -241,7 +257,7 @@ def merged(
         overlap = _overlap(shared, sizes)
         score = overlap / least
         if not parted:
-            depth = np.exp(np.minimum(ridges - np.minimum(peaks[:, None], peaks), 0.0))
+            depth = _depth(peaks, ridges)
             for valley, link in ((dip, linked), (at.flat, at.touching)):
                 score = np.maximum(score, np.minimum(depth / valley, single / link))
         np.fill_diagonal(score, -1.0)
@@ -276,6 +292,12 @@ def _without_astray(groups: list[list[int]], mixture: Mixture) -> list[list[int]
         near = max(groups, key=lambda each: float(mixture.overlaps[np.ix_(group, each)].sum()))
         groups = sorted([sorted(each + group) if each is near else each for each in groups])
     return groups
+
+
+def _depth(peaks: Floats, ridges: Floats) -> Floats:
+    """Return the least density on the ridge lines, relative to the lower peak of two, (c, c)."""
+    depth: Floats = np.exp(np.minimum(ridges - np.minimum(peaks[:, None], peaks), 0.0))
+    return depth
 
 
 def _overlap(shared: Floats, sizes: Floats) -> Floats:
@@ -430,7 +452,7 @@ def _doubts(
             f"{listed} is nearly as likely a number of clusters as {v}; look at the clusters"
         )
     if (apart := len(merged(mixture, at.merged, at=at)[0])) != v:
-        what = "one covariance" if mixture.is_normal else "unlike covariances"
+        what = "one covariance" if mixture.is_normal else "covariances of their own"
         sentences.append(
             f"some clusters overlap and are taken for two normal populations with {what}; as one "
             f"each, there are {apart}"

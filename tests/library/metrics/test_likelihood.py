@@ -133,8 +133,42 @@ def test_two_large_components_of_unlike_covariance_stay_apart(
     crossed = mixture([[9.0, 1.0], [1.0, 9.0]], unlike=np.ones((2, 2), bool))
     said = likeliest([replace(crossed, **changes)], 20.0, [1, 2])  # type: ignore[arg-type]
     assert said.n_clusters == says
-    assert any("with unlike covariances" in line for line in said.warnings) == (says == 2)
+    assert any("with covariances of their own" in line for line in said.warnings) == (says == 2)
     assert (", each a cluster: 2" in said.reason) == (says == 2)
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, 2),
+        ({"fourth": 8.6}, 1),  # above 3 + 2.5 sqrt(24 / 20)
+        ({"ridges": np.full((2, 2), log(0.65))}, 1),  # hardly a valley
+        ({"weights": np.array([60.0, 10.0])}, 1),  # a tail has few rows
+        ({"noise": 0.1}, 1),
+    ],
+)
+def test_two_large_normal_components_stay_apart_at_a_valley(
+    changes: dict[str, object], says: int
+) -> None:
+    """They share a tenth of their rows, and the density falls to .55 between them."""
+    two = mixture(
+        [[9.0, 1.0], [1.0, 9.0]], covariance_type="full", fourth=3.0, peaks=np.zeros(2),
+        ridges=np.full((2, 2), log(0.55)),
+    )  # fmt: skip
+    said = likeliest([replace(two, **changes)], 20.0, [1, 2])  # type: ignore[arg-type]
+    assert said.n_clusters == says
+    assert any("with covariances of their own" in line for line in said.warnings) == (says == 2)
+
+
+def test_a_bend_of_three_normal_components_stays_one() -> None:
+    """Neighbours are parted by a valley, as two populations are; a curve takes three or more."""
+    shared, ridges = np.diag([9.0, 8.0, 9.0]) + 0.0, np.full((3, 3), -np.inf)
+    shared[[0, 1, 1, 2], [1, 0, 2, 1]] = 1.0
+    ridges[[0, 1, 1, 2], [1, 0, 2, 1]] = log(0.55)
+    bend = mixture(
+        shared.tolist(), covariance_type="full", fourth=3.0, peaks=np.zeros(3), ridges=ridges
+    )
+    assert clusters_of(bend)[0] == [[0, 1, 2]]
 
 
 def test_rows_astray_are_no_cluster_but_a_wide_one_of_few_beside_others_is() -> None:
