@@ -73,6 +73,9 @@ class Merging:
     doubtful: tuple[float, float] = (0.15, 0.2)
     """Overlap below which, and share of the rows from which on, parts of a cluster of three or more
     components may be clusters."""
+    plenty: float = 15.0
+    """Rows per parameter from which on rows that look normal within components are, and small
+    components within clusters are no doubt."""
     flat: float = 0.9  # `dip` for components with one covariance
     otherwise: tuple[tuple[float, float], ...] = (
         (0.03, 0.025),
@@ -104,7 +107,8 @@ class Mixture:
     overlaps : ndarray of shape (c, c)
         C_jl.
     fourth : float
-        Mean of tau q^2 over the rows, q being the squared Mahalanobis distance.
+        Mean of tau q^2 over the rows, q being the squared Mahalanobis distance; as if components
+        were not shrunk, if rows are normal.
     log_likelihood : float
         The log likelihood of all rows.
     n_parameters : (int, int)
@@ -179,10 +183,10 @@ class Mixture:
 
         A noise component takes their tails, so that normality cannot be established with noise.
         """
-        return self._shares_covariance and self._is_normal_within
+        return self._shares_covariance and self.is_normal_within
 
     @property
-    def _is_normal_within(self) -> bool:
+    def is_normal_within(self) -> bool:
         """Whether rows are normal within components, of whatever covariances."""
         d, n = self.n_numbers, float(self.weights.sum())
         if not d or self.noise is not None:
@@ -212,7 +216,7 @@ class Mixture:
         large = self.weights >= at.large * self.weights.sum()
         few = _overlap(self.overlaps, self.weights) < at.merged_normal
         parted = np.zeros_like(few) if self.unlike is None else self.unlike.copy()
-        if self._is_normal_within and self.peaks is not None and self.ridges is not None:
+        if self.is_normal_within and self.peaks is not None and self.ridges is not None:
             parted |= _depth(self.peaks, self.ridges) < at.valley
         return np.asarray(parted & few & large & large[:, None])
 
@@ -408,12 +412,15 @@ def clusters_of(
     return _without_astray(kept, mixture), most
 
 
-def _parts(mixture: Mixture, at: Merging) -> list[str]:
-    """Return a sentence if parts of a cluster overlap little, two components or several large."""
+def _parts(mixture: Mixture, at: Merging, *, many: bool) -> list[str]:
+    """Return a sentence if parts of a cluster overlap little, two components or several large.
+
+    Of ``many`` rows, two must be large.
+    """
     sizes, found = mixture.weights, [(1.0, 0.0, "")]
     for group in clusters_of(mixture, at=at)[0]:
         two = len(group) == 2
-        least, share = (at.merged_normal, 0.0) if two else at.doubtful
+        least, share = (at.merged_normal, at.large if many else 0.0) if two else at.doubtful
         shared = mixture.overlaps[np.ix_(group, group)]
         own = replace(
             mixture, weights=sizes[group], overlaps=shared, peaks=None, ridges=None, kurtosis=None
@@ -451,7 +458,10 @@ def _doubts(
         sentences.append(
             f"{listed} is nearly as likely a number of clusters as {v}; look at the clusters"
         )
-    if (apart := len(merged(mixture, at.merged, at=at)[0])) != v:
+    many = n >= at.plenty * (count := sum(mixture.n_parameters))
+    is_sure = many and not mixture.is_normal and mixture.is_normal_within & mixture.apart(at).any()
+    apart = len(_without_astray(merged(mixture, at.merged, at=at)[0], mixture))
+    if apart != v and not is_sure:
         what = "one covariance" if mixture.is_normal else "covariances of their own"
         sentences.append(
             f"some clusters overlap and are taken for two normal populations with {what}; as one "
@@ -464,9 +474,8 @@ def _doubts(
             "some components overlap by nearly as much as makes them one cluster, or hardly more; "
             f"{listed} is as good a number of clusters"
         )
-    sentences += _parts(mixture, at)
+    sentences += _parts(mixture, at, many=many)
     if mixture.is_large(n):
-        count = sum(mixture.n_parameters)
         sentences.append(
             f"{n:,.0f} {seen} are few for the {count:,} parameters of the likeliest mixture"
         )

@@ -180,7 +180,10 @@ def _fitted(
     )
     alive = (total.weights[:k] > 0) & (state.weights > 0)
     kurtosis = last.kurtosis(state, total)[alive]
-    return replace(fitted, kurtosis=kurtosis, unseen=int((unseen & (state.weights > 0)).sum()))
+    return replace(
+        fitted, fourth=fourth / _fourth_of_normal(found.kind, fitted, table), kurtosis=kurtosis,
+        unseen=int((unseen & (state.weights > 0)).sum()),
+    )  # fmt: skip
 
 
 def _mixture(
@@ -238,6 +241,24 @@ def _flat(kind: Kind, state: State, table: Table, effort: Effort) -> int:
     inner = np.linalg.solve(pooled, roots)
     least = np.linalg.svd(inner, compute_uv=False)[:, -1] ** 2
     return int((least <= effort.own * nu / share).sum())
+
+
+def _fourth_of_normal(kind: Kind, fitted: Mixture, table: Table) -> float:
+    """Return the fourth moment of normal rows about shrunken components, relative to d (d + 2).
+
+    Relative to S_j, Q_j / N_j = S_j + nu (S_j - W) / N_j is A, and the moment (tr A)^2 + 2 tr A^2.
+    A narrow component beside a wide one would seem to have short tails.
+    """
+    step, state, p = table.step(kind), fitted.state, table.n_numbers
+    if kind[0] == "tied" or not p or state is None:
+        return 1.0
+    roots, n, nu = _roots(step, state), state.weights[:, None, None], step.shrinkage
+    covariances = roots @ np.swapaxes(roots, 1, 2)
+    pooled = ((n + nu) * covariances).sum(axis=0) / (n + nu).sum()
+    own = np.eye(p) + nu * (np.eye(p) - np.linalg.solve(covariances, pooled[None])) / n
+    traces, squares = np.einsum("kii->k", own), np.einsum("kij,kji->k", own, own)
+    moment = state.weights @ (traces**2 + 2 * squares) / state.weights.sum()
+    return float(moment / (p * (p + 2)))
 
 
 def _roots(step: GaussianMixture, state: State) -> Floats:

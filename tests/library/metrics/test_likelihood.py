@@ -160,6 +160,18 @@ def test_two_large_normal_components_stay_apart_at_a_valley(
     assert any("with covariances of their own" in line for line in said.warnings) == (says == 2)
 
 
+def test_many_rows_that_are_normal_within_components_leave_no_doubt() -> None:
+    """Two populations of covariances of their own, of four shared parameters; one heavy-tailed."""
+    crossed = mixture(
+        [[54.0, 6.0], [6.0, 54.0]], weights=np.full(2, 60.0), unlike=np.ones((2, 2), bool),
+        covariance_type="full", fourth=3.0,
+    )  # fmt: skip
+    for n, fourth, doubts in ((60.0, 3.0, 0), (59.0, 3.0, 1), (60.0, 6.0, 1)):
+        said = likeliest([replace(crossed, fourth=fourth)], n, [1, 2, 3])
+        assert said.n_clusters == 2
+        assert len([line for line in said.warnings if "of their own" in line]) == doubts
+
+
 def test_a_bend_of_three_normal_components_stays_one() -> None:
     """Neighbours are parted by a valley, as two populations are; a curve takes three or more."""
     shared, ridges = np.diag([9.0, 8.0, 9.0]) + 0.0, np.full((3, 3), -np.inf)
@@ -181,6 +193,17 @@ def test_rows_astray_are_no_cluster_but_a_wide_one_of_few_beside_others_is() -> 
         chosen = select_k(rows, sites=np.arange(750) % 3, random_state=0)
         assert chosen.n_clusters == says
         assert ("rows far around others" in chosen.reason) == (says == 3)
+        assert not [line for line in chosen.warnings if "two normal populations" in line]
+
+
+def test_normal_rows_that_cross_are_normal_though_components_are_shrunk() -> None:
+    """The narrow side of each is widened by the other's long one, as nu rows of both."""
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(800, 2)) * [10.0, 1.0]
+    rows[::2] = rows[::2, ::-1]
+    chosen = select_k(rows, sites=np.arange(800) % 3, random_state=0)
+    assert chosen.n_clusters == 2
+    assert not [line for line in chosen.warnings if "two normal populations" in line]
 
 
 def test_a_chain_of_normal_components_stays_one_only_without_a_valley() -> None:
@@ -208,6 +231,20 @@ def test_a_valley_that_decides_is_a_doubt() -> None:
     said = likeliest([chain], 20.0, [1, 2])
     assert said.n_clusters == 1
     assert any("some components overlap by nearly as much" in line for line in said.warnings)
+
+
+@pytest.mark.parametrize(
+    ("n", "said"), [(59.0, "its two components share 20 % of their rows"), (60.0, "")]
+)
+def test_small_parts_are_a_doubt_of_few_rows_alone(n: float, said: str) -> None:
+    """A cluster with a part of 5 in 50 rows, and four parameters."""
+    two = mixture(
+        [[44.0, 1.0], [1.0, 4.0]], weights=np.array([45.0, 5.0]), peaks=np.zeros(2),
+        ridges=np.zeros((2, 2)),
+    )  # fmt: skip
+    found = likeliest([two], n, [1, 2, 3])
+    assert found.n_clusters == 1
+    assert [said in line for line in found.warnings] == [True] * bool(said)
 
 
 @pytest.mark.parametrize(
