@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from fedcluster.preprocessing.moments import (
     quantiles,
 )
 from fedcluster.preprocessing.screening import constant_warnings, named_targets
+from fedcluster.preprocessing.site_effects import among
 from fedcluster.preprocessing.spec import (
     HAS_FEW,
     MOST_CATEGORIES,
@@ -133,8 +135,8 @@ def _adjusted(
         raise InputError(f"adjust={prepare.adjust!r} is for columns of numbers, and there is none")
     spread = np.sqrt(np.where(_is_constant(seen.moments), 1.0, seen.moments.variance))
     pairs = zip(seen.moments.mean.tolist(), spread.tolist(), strict=True)
-    numbers = replace(scaled, columns=scaled.numeric)
-    about = numbers.changed([{"shift": mean, "scale": scale} for mean, scale in pairs])
+    about = replace(scaled, columns=scaled.numeric)
+    about = about.changed([{"shift": mean, "scale": scale} for mean, scale in pairs])
     step = SiteSummaries(site_model.SITE_EFFORT.means, smallest, 2 * smallest)
     asked = [Task(step, State(), seed, about), Task(Squares(), State(), preprocessor=about)]
     described, squares = yield asked
@@ -142,20 +144,22 @@ def _adjusted(
     points = site_model.Points.of(
         [described.by_site[name] for name in names], [squares.by_site[name] for name in names]
     )
-    is_code = _has_two_values(seen.moments) if prepare.adjust == "site-scale" else None
-    points, deviations, model, of_gains, gains = site_model.modelled(points, seed, is_code)
-    told = model.in_words(points, numbers.names, seed, of_gains)
+    told = _have_offsets(prepare, seen.moments, seen.moments.mean + spread * points.X)
+    own = replace(points, X=points.X[:, told], inside=points.inside[:, told])
+    found = site_model.modelled(own, seed, prepare.adjust == "site-scale")
+    own, deviations, model, of_gains, gains = found
+    lines = model.in_words(own, list(compress(about.names, told)), seed, of_gains)
     least = smallest if smallest > 1 else 0
-    effects = model.effects(seen.moments.mean, spread, deviations, least, of_gains)
+    effects = model.effects(told, seen.moments.mean, spread, deviations, least, of_gains)
     adjusted, about = replace(scaled, effects=effects), replace(about, effects=effects)
     if prepare.scale in ("standard", "robust"):
-        less = site_model.found_offsets(points, model) * deviations
+        less = among(told, site_model.found_offsets(own, model) * deviations)
         without = {
             name: _without(squares.by_site[name], *each)
-            for name, *each in zip(names, less, 1 / gains, strict=True)
+            for name, *each in zip(names, less, among(told, 1 / gains, 1.0), strict=True)
         }
         adjusted = yield from _scaled_anew(adjusted, about, without, prepare.scale)
-    return adjusted, told, [*model.doubts(names), *_too_few(described, len(model.centers), least)]
+    return adjusted, lines, [*model.doubts(names), *_too_few(described, len(model.centers), least)]
 
 
 def _scaled_anew(
@@ -579,14 +583,22 @@ def _weighted(prepare: PreprocessingSpec, scaled: Preprocessor) -> Preprocessor:
     return replace(scaled, columns=tuple(columns))
 
 
-def _has_two_values(found: ColumnMoments) -> NDArray[np.bool_]:
-    """Return whether columns hold codes of two neighbouring whole numbers, such as 0 and 1.
+def _have_offsets(
+    prepare: PreprocessingSpec, found: ColumnMoments, means: Floats
+) -> NDArray[np.bool_]:
+    """Return which columns have offsets: codes of two neighbouring whole numbers have none.
 
-    Whole numbers with mean a + p have at least the variance p (1 - p), which those of a and a + 1
-    alone have.
+    Values from a to a + 1 with the mean a + p have at most the variance p (1 - p), which a and
+    a + 1 alone reach. Sums of groups tell nearly all of it: three quarters are asked for, of which
+    values that are even have less than half. ``means`` (n, d) are of some rows.
     """
-    share = found.mean - np.floor(found.mean)
-    return np.isclose(found.variance, share * (1 - share), rtol=1e-6, atol=0.0)
+    low = np.floor(found.mean)
+    share = found.mean - low
+    inside = (np.abs(means - low - 0.5) <= 0.5 + 1e-9).all(axis=0)
+    told = ~(inside & (found.variance >= 0.75 * share * (1 - share)))
+    if not told.any():
+        raise InputError(f"adjust={prepare.adjust!r} is for columns with more than two values")
+    return np.asarray(told)
 
 
 def _is_constant(found: ColumnMoments) -> NDArray[np.bool_]:

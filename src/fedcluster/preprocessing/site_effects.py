@@ -13,13 +13,14 @@ A site with a single subtype has no offset of its own: any subtype fits it. Ther
 
 A site may also multiply what it measures by a gain, in each column. This is first told by the
 deviation of its rows within clusters that it finds by itself, beside that of other sites, which
-needs neither centres nor offsets; then by its rows beside centres and noise (`gains_beside`). A
-column of codes, such as 0 and 1, has none.
+needs neither centres nor offsets; then by its rows beside centres and noise (`gains_beside`).
+
+A column of codes, such as 0 and 1, has neither: its shares differ by patients, not by laboratory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -306,8 +307,8 @@ class SiteEffects:
         C, spread = np.array(self.centers), np.array(self.spread)
         one, other = np.triu_indices(len(C), 1)
         with np.errstate(divide="ignore", invalid="ignore"):
-            far = ((C[one] - C[other]) ** 2 / spread).sum(1)
-        return float(np.nan_to_num(far, nan=np.inf).min(initial=np.inf))
+            far = np.nansum((C[one] - C[other]) ** 2 / spread, axis=1)
+        return float(far.min(initial=np.inf))
 
     def adjustment(
         self,
@@ -397,6 +398,13 @@ class SiteEffects:
         centers, noise, gains = (table(content.get(x, ())) for x in ("centers", "noise", "gains"))
         [spread] = table([content["spread"]])
         return cls(centers, noise, spread, content.get("least", 0), gains)
+
+
+def among(told: NDArray[np.bool_], lines: Sequence[Floats] | Floats, rest: float = 0.0) -> Floats:
+    """Return lines about some columns as lines about all (n, d), with a number for the rest."""
+    out = np.full((len(lines), len(told)), rest)
+    out[:, told] = lines
+    return out
 
 
 def table(lines: Any) -> Table:

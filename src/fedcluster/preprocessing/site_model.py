@@ -28,6 +28,7 @@ from fedcluster.kernels import kmeans
 from fedcluster.preprocessing.site_effects import (
     Registration,
     SiteEffects,
+    among,
     common_axes,
     gains_beside,
     gains_of,
@@ -100,14 +101,10 @@ class Points:
         within: Floats = self.inside.sum(axis=0)
         return within
 
-    def own_gains(self, is_code: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-        """Return gains (S, d) told by sites' own clusters; typical deviations and variances (2, d).
-
-        Columns of codes (d,) have none.
-        """
-        own, sites = np.zeros_like(self.means), zip(self.of_sites(), self.inside, strict=True)
-        for s, ((X, w), inside) in enumerate(sites if not is_code.all() else ()):
-            own[s, ~is_code], _ = own_deviations(X[:, ~is_code], w, inside[~is_code])
+    def own_gains(self) -> tuple[Floats, Floats]:
+        """Return gains (S, d) told by sites' own clusters; typical deviations, variances (2, d)."""
+        sites = zip(self.of_sites(), self.inside, strict=True)
+        own = np.array([own_deviations(X, w, inside)[0] for (X, w), inside in sites])
         told = own > 0
         logs = np.log(np.where(told, own, 1.0))
         n = self.sizes[:, None] * told
@@ -213,19 +210,27 @@ class SiteModel:
         return spread
 
     def effects(
-        self, shift: Floats, unit: Floats, deviations: Floats, least: int, gains: Floats
+        self,
+        told: NDArray[np.bool_],
+        shift: Floats,
+        unit: Floats,
+        deviations: Floats,
+        least: int,
+        gains: Floats,
     ) -> SiteEffects:
-        """Return what all sites need of a model of columns (x - shift) / unit / deviations.
+        """Return what all sites need of a model of those columns (x - shift) / unit that are told.
 
-        ``gains`` are told by columns (x - shift) / unit.
+        It is of these in deviations; ``gains`` are told by columns (x - shift) / unit.
         """
-        scale = unit * deviations
+        shift, unit = shift[told], unit[told]
+        scale, noise = unit * deviations, np.eye(len(told))
+        noise[told] = among(told, self.noise * np.outer(scale, scale))
         made = {
-            "centers": self.centers * scale + shift,
-            "noise": self.noise * np.outer(scale, scale),
-            "spread": self.spread * scale**2,
+            "centers": among(told, self.centers * scale + shift),
+            "noise": noise,
+            "spread": among(told, [self.spread * scale**2])[0],
             "least": least,
-            "gains": [gains[0] * unit, gains[1], shift] if gains.size else (),
+            "gains": among(told, [gains[0] * unit, gains[1], shift]) if gains.size else (),
         }
         return SiteEffects.from_plain(made)
 
@@ -301,20 +306,14 @@ def best_model(
 
 
 def modelled(
-    points: Points,
-    seed: int,
-    is_code: NDArray[np.bool_] | None = None,
-    effort: Effort = SITE_EFFORT,
+    points: Points, seed: int, have_gains: bool, effort: Effort = SITE_EFFORT
 ) -> tuple[Points, Floats, SiteModel, Floats, Floats]:
-    """Return points in deviations, these, their model, typical and variance of gains, and gains.
-
-    There are gains where ``is_code`` (d,) says in which columns there are none.
-    """
-    if is_code is None:
+    """Return points in deviations, these, their model, typical and variance of gains, and gains."""
+    if not have_gains:
         points, deviations = points.in_deviations()
         none = np.ones_like(points.means)
         return points, deviations, best_model(points, seed, effort), np.empty((2, 0)), none
-    gains, of_gains = points.own_gains(is_code)
+    gains, of_gains = points.own_gains()
     points, deviations = (whole := points).divided(gains).in_deviations()
     model, whole = best_model(points, seed, effort), whole.divided(deviations)
     for _ in range(effort.gains):

@@ -32,6 +32,7 @@ from fedcluster.preprocessing.site_effects import (
 )
 from fedcluster.preprocessing.site_model import SITE_EFFORT, Points, best_model, fitted_model
 from fedcluster.preprocessing.transform import Preprocessor
+from fedcluster.privacy import Groups
 from fedcluster.recipes import combinations
 
 MEANS = np.array([[0.0, 0, 0, 0], [4, 0, 0, 0], [0, 4, 4, 0]])
@@ -105,6 +106,24 @@ def test_a_column_of_codes_has_no_gain():
         ratios = [b.scale / c.scale for b, c in zip(before, columns, strict=True)]
         assert ratios[-1] == 1.0
         assert np.log(ratios[:4]) == pytest.approx(-np.log([1, 2, 1, 0.5, 1][i]), abs=0.25)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("protection", [None, Groups()])
+def test_a_column_of_codes_has_no_offset_not_in_groups_either(protection):
+    rows, clean, sites, subtypes = drawn(SKEWED, 3.0, 3, n=200)
+    sick = np.random.default_rng(4).random(len(rows)) < np.array([0.1, 0.5, 0.9])[subtypes]
+    fitted = kmeans(replace(SITE, scale="none")).set_params(protection=protection)
+    labels = fitted.fit(np.column_stack([rows, sick]), sites=sites).labels_
+    here = fitted.preprocessor_.at_site(Data(np.column_stack([rows, sick])[sites == 3]))
+    columns = zip(fitted.preprocessor_.columns, here.columns, strict=True)
+    assert [one == other for one, other in columns] == [False] * 4 + [True]
+    assert fitted.preprocessor_.effects.spread[-1] == 0.0
+    without = kmeans(None).set_params(protection=protection)
+    clean = np.column_stack([clean, sick])
+    assert adjusted_rand_score(subtypes, labels) > ari(without, clean, sites, subtypes) - 0.02
+    with pytest.raises(InputError, match="adjust='site' is for columns with more than two values"):
+        kmeans().fit(sick[:, None] * 1.0, sites=sites)
 
 
 @pytest.mark.parametrize("scale", ["standard", "robust", "none"])
