@@ -48,7 +48,7 @@ class ColumnShape:
 
     The state's memory has ``shift`` and ``scale``, (d,) each: grids refer to x scale + shift, the
     value before preparation, in powers of ten of its deviation. A last number is the weight of the
-    rows if those of a group, seen as their mean, count as one.
+    rows if those of a group, seen as their mean, or those of a person count as one.
 
     Notes
     -----
@@ -80,7 +80,7 @@ class ColumnShape:
         )
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
-        """Return sums of powers, the weight of the rows on each grid, and that of groups."""
+        """Return sums of powers, the weight of rows on each grid, and that of groups or persons."""
         d, weight = data.X.shape[1], float(row_weights(data).sum())
         sums = np.zeros((d, POWERS + len(GRIDS) + 1))
         for part in in_parts(data, 4 * d):
@@ -95,9 +95,25 @@ class ColumnShape:
                 sums[:, POWERS + i] += w @ (np.abs(places - np.round(places)) <= self.on_grid)
         if (within := data.within) is not None:
             sums[:, 1] += within
-        grouped = data.grouped
-        sums[:, -1] = weight if grouped is None else row_weights(data) @ (1.0 / grouped.counts)
+        sums[:, -1] = _seen_as_one(data)
         return Summary(sums, np.full(d, weight), np.full(d, float(len(data))))
+
+
+def _seen_as_one(data: Data) -> float:
+    """Return the weight of the rows if those of a group or, in a part of them, a person are one.
+
+    Examples
+    --------
+    >>> _seen_as_one(Data(np.zeros((3, 1)), groups=np.array([7, 7, 8])))
+    2.0
+    """
+    weights = row_weights(data)
+    if data.grouped is not None:
+        return float(weights @ (1.0 / data.grouped.counts))
+    if data.groups is None:
+        return float(weights.sum())
+    _, person, counts = np.unique(data.groups, return_inverse=True, return_counts=True)
+    return float((np.bincount(person, weights) / counts).sum())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -117,7 +133,7 @@ class Shapes:
     n : float
         The weight of all rows.
     rows_each : float
-        The mean number of rows that are seen as one, as their mean; 1 without groups.
+        The mean number of rows that are seen as one, of a group or a person.
     """
 
     mean: Floats

@@ -3,8 +3,8 @@
 Components are shrunk towards the pooled covariance: S_j <- (Q_j + nu W) / (N_j + nu), nu = d / 2 +
 1. Small ones are dropped. Texts have shares of their own in each component only where that is
 likelier for its number of parameters. Noise has the density 1 / V over the rows' ranges along
-their principal axes. Rows that are seen as one, as the mean of a group, count as one for what is
-likely, and for nu.
+their principal axes. Rows that are seen as one, as those of a group or a person, count as one for
+what is likely, and for nu.
 """
 
 from __future__ import annotations

@@ -140,7 +140,7 @@ def judged_plan(
     plans += [_by_means(rows, k, spec.seed, effort) for k in tried]
     mixtures, *found = yield from everyone(gather(plans))
     by_means = dict(zip(tried, found[len(draws) :], strict=True))
-    seen = "rows" if table.rows_each == 1 else "rows or groups of rows"
+    seen = "rows" if table.rows_each == 1 else "rows, persons or groups"
     verdict = likeliest(mixtures, table.n_seen, ks, seen)
     judgement = yield from _clusters_of(verdict, rows, by_means, spec, preprocessor, effort)
     beside = _beside(rows, judgement.verdict.n_clusters, by_means, spec.seed, effort)

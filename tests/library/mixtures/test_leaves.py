@@ -22,7 +22,7 @@ from fedcluster.algorithms.gaussian_mixture import merged_state
 from fedcluster.core import Column, Data, State
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.jobs import execute, fit_of
+from fedcluster.jobs import execute, fit_of, model_of
 from fedcluster.metrics.external import adjusted_rand_index
 from fedcluster.metrics.gaussians import PresentValues, densities, variance_within
 from fedcluster.metrics.leaves import LeafMoments, Leaves, begun
@@ -185,7 +185,27 @@ def test_groups_bound_the_parameters_of_what_is_judged() -> None:
     engine = LocalEngine(Client(str(i), Data(X[i::3]), (), Groups(5)) for i in range(3))
     found = execute(fit_of("auto", prepare=PreprocessingSpec()), engine).outcome.value
     assert found.n_clusters in (2, 3)
-    assert any("22 rows or groups of rows are few for" in each for each in found.warnings)
+    assert any("22 rows, persons or groups are few for" in each for each in found.warnings)
+
+
+def test_rows_of_a_person_count_as_one() -> None:
+    """Of three kinds; as rows alone, whoever is far from others would be a cluster."""
+    rng = np.random.default_rng(7)
+    kind, whose = rng.integers(3, size=60), np.repeat(np.arange(60), 15)
+    means = np.array([[0, 0, 0, 0], [6, 0, 0, 0], [0, 6, 6, 0]])[kind]
+    own = means + 0.8 * rng.normal(size=means.shape)
+    X = own[whose] + 0.4 * rng.normal(size=(900, 4))
+    found = []
+    for groups in (whose, None):
+        parts = [
+            Data(X[whose % 3 == i], groups=None if groups is None else groups[whose % 3 == i])
+            for i in range(3)
+        ]
+        engine = LocalEngine(Client(str(i), part, ()) for i, part in enumerate(parts))
+        report = execute(fit_of("auto", prepare=PreprocessingSpec()), engine)
+        found.append((report.outcome.value.n_clusters, model_of(report).predict(X)))
+    assert found[0][0] == 3 < found[1][0]
+    assert len(np.unique(np.c_[kind[whose], found[0][1]], axis=0)) == 3
 
 
 @pytest.mark.parametrize("sizes", [(300, 300, 300, 300), (90, 200, 360, 550)])
