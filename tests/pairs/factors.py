@@ -16,7 +16,7 @@ import numpy as np
 
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import State
-from fedcluster.jobs import Evaluate, Profile, SelectK, fit_of
+from fedcluster.jobs import Compare, Evaluate, Profile, SelectK, fit_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.recipes.specifications import WORDS
 from fedcluster.selection import Rule
@@ -143,11 +143,22 @@ PROFILE: Factors = {
     "seed": named(0, 7),
 }
 
+COMPARE: Factors = {
+    **PROFILE,
+    "outcomes": named(("ill", "cost"), ("ill",), ("stage", "ill")),
+    "time": named(None, "days"),
+    "levels": {
+        "none": None,
+        "known": {"ill": None, "cost": None, "days": None, "stage": ("early", "late")},
+    },
+}
+
 JOBS: Mapping[str, tuple[Callable[..., Any], Factors]] = {
     "fit": (fit_of, FIT),
     "select-k": (SelectK, SELECT_K),
     "evaluate": (Evaluate, EVALUATE),
     "profile": (Profile, PROFILE),
+    "compare": (Compare, COMPARE),
 }
 
 SITE: Factors = {
@@ -253,7 +264,8 @@ APART = [
     for text, others in {
         # a sparse matrix, or a table of numbers, has no names and no texts
         "source=npz": "text=True; dates held=True; missing=True; engine=dask; site.id_column=id; "
-        f"{EARLIER}; site.weight_column=weight; site.group_column=person; site.label_column=label",
+        f"{EARLIER}; site.weight_column=weight; site.group_column=person; site.label_column=label; "
+        "outcomes=('stage', 'ill')",
         "way=array": f"text=True; dates held=True; {EARLIER}",
         "way=sparse": f"text=True; dates held=True; missing=True; {EARLIER}",
         # how many columns texts become depends on the rows that groups and limits leave

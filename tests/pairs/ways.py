@@ -84,7 +84,10 @@ def speechless(world: World) -> bool:
     if site["privacy"] or c["site.limits"] == "5":
         return True
     if way in FILES:
-        return _is_unsaid(world) or c["site.groups"] != "default"
+        parts = {"weight_column", "group_column"} & world.parts.keys()
+        lacks = bool(parts) or way == "one file" or site["protection"] == "groups"
+        lacks &= world.job_name == "compare"
+        return lacks or _is_unsaid(world) or c["site.groups"] != "default"
     starts = {"init": "array", "start": "means", "means": "given"}.items() & c.items()
     if site["dates"] and (c["prepare"] == "none" or (c["prepare"] == "auto" and starts)):
         return True
@@ -103,6 +106,7 @@ COMMAND_LACKS = {
     "select-k": {("prepare", each) for each in ("median", "ignore", "pca")},
     "evaluate": {("classes", "('a', 'b', 'c')")},
     "profile": set[tuple[str, str]](),
+    "compare": set[tuple[str, str]](),
 }
 """Values for which the command line has no words, where it has the option."""
 
@@ -119,6 +123,7 @@ def _is_unsaid(world: World) -> bool:
         kind: Any = JOBS[job][0]
         every = WORDS.values() if job == "fit" else fields(kind)
         known = {each.name for each in every if each.metadata} | {"prepare", "bounds", "pick"}
+        known |= {"model", "outcomes", "time"} if job == "compare" else set()
         if job in ("evaluate", "profile"):
             known |= {"model", "profile", "metrics", "algorithms", "labels", "n_references"}
             known |= {"beside"}
@@ -266,7 +271,7 @@ def of_rows(world: World) -> list[str]:
         if not unsaid.get(key)
     ]
     how = world.words.get("prepare")
-    if job in ("evaluate", "profile"):  # the columns of the model are read
+    if job in ("evaluate", "profile", "compare"):  # the columns of the model are read
         pass
     elif site["columns"] is not None or {"label_column", "id_column"} & {*world.parts}:
         no_number = {"seen"} - {*site["dates"]}
@@ -332,6 +337,9 @@ def options(world: World) -> list[str]:
     job, words, said = world.job_name, world.words, of_rows(world)
     if job in ("fit", "select-k"):
         said += of_job(world)
+    elif job == "compare":
+        said += [f"--outcome={each}" for each in words["outcomes"]]
+        said += [f"--time={words['time']}"] * (words["time"] is not None)
     else:
         said += [f"--set=fit.algorithm={each}" for each in words["algorithms"]]
     if job == "select-k" and words["bounds"] is not None:

@@ -49,6 +49,7 @@ from pairs.factors import JOBS, MEANS, SITE, Combination, defaults, factors_of
 NUMBERS = ("x", "y", "z")
 GRID = np.array([64.0, 4.0, 4096.0])
 """Values of the columns x, y and z are multiples of one over these."""
+OUTCOMES = ("ill", "stage", "days", "cost")
 KEY = b"one key for all engines"
 TOWNS = np.array(["Ahlen", "Bonn", "Celle"])
 
@@ -71,14 +72,6 @@ def frames(c: Combination, seed: int = 0) -> dict[str, pd.DataFrame]:
     if c["engine"] == "dask":  # which names partitions
         return {f"part-{i:05}": frame for i, frame in enumerate(made.values())}
     return made
-
-
-def with_outcomes(frame: pd.DataFrame) -> pd.DataFrame:
-    """Rows with outcomes, which nothing is clustered by, and the time of one."""
-    rng = np.random.default_rng(len(frame))
-    ill = (frame["label"].to_numpy() == "b") ^ (rng.random(len(frame)) < 0.3)
-    days, cost = rng.integers(1, 40, len(frame)), rng.integers(0, 99, len(frame))
-    return frame.assign(ill=ill.astype(float), days=days.astype(float), cost=cost / 8)
 
 
 @cache
@@ -104,6 +97,10 @@ def _frames(held: tuple[tuple[str, str], ...], seed: int) -> dict[str, pd.DataFr
         frame.loc[np.argsort(kind, kind="stable"), "person"] = [f"p{i}-{j // 2}" for j in range(n)]
         frame["label"] = np.array(list("abc"))[kind]
         frame["id"] = [f"r{i}-{j}" for j in range(n)]
+        after = np.random.default_rng([seed, n_sites, i])
+        ill = (kind == 1) ^ (after.random(n) < 0.3)
+        frame["ill"], frame["stage"] = ill.astype(float), np.where(kind == 2, "late", "early")
+        frame["days"], frame["cost"] = after.integers(1, 40, n) / 1, after.integers(0, 99, n) / 8
         made[f"site{i}"] = frame
     return made
 
@@ -135,8 +132,7 @@ class World:
     def site(self) -> dict[str, Any]:
         """The values of the fields of the site files."""
         given = chosen(self.job_name, self.c, [f"site.{name}" for name in SITE])
-        if given["site.columns"] and "ill" in next(iter(self.frames.values()), ()):
-            given["site.columns"] += ("ill", "days", "cost")
+        given["site.columns"] = given["site.columns"] and given["site.columns"] + self.outcomes
         return {name.removeprefix("site."): value for name, value in given.items()}
 
     @cached_property
@@ -153,6 +149,11 @@ class World:
         return given | {key: model(given[key]) for key in ("model", "beside") if given.get(key)}
 
     @property
+    def outcomes(self) -> tuple[str, ...]:
+        """The columns of outcomes, and of their time."""
+        return getattr(job_of(self), "columns", ()) if self.job_name == "compare" else ()
+
+    @property
     def parts(self) -> dict[str, str]:
         """The columns that are no values, by the key of a site file."""
         keys = ("weight_column", "group_column", "label_column", "id_column")
@@ -167,7 +168,8 @@ class World:
         }
 
     def _is_disclosed(self, column: str) -> bool:
-        return column not in ("weight", "person", "label", "id") or column in self.parts.values()
+        hidden = {"weight", "person", "label", "id", *OUTCOMES} - {*self.parts.values()}
+        return column not in hidden - {*self.outcomes}
 
     @property
     def values(self) -> list[str]:

@@ -223,7 +223,8 @@ def counts_compared(
         if last == 1:
             each["share"] = wilson(float(own[1] / each_as[j]), n / float(each_as[j]))
             each["odds_ratio"] = odds_ratio(tables.sum(axis=0)[None], j)
-            each["odds_ratio_by_site"] = odds_ratio(tables, j)
+            if len(tables) > 1:  # of secure sums, one table is told
+                each["odds_ratio_by_site"] = odds_ratio(tables, j)
         if n and tuple(levels) != ("0", "1"):
             shown = f"{levels[i]} {shown}"
         clusters.append(each | {"shown": shown})

@@ -175,6 +175,9 @@ def test_admissions_at_berkeley():
     pooled = counts_compared("admitted", ("0", "1"), tables)
     assert pooled.sentence().startswith("Nothing")  # no correction yet
     assert pooled.test.statistic == pytest.approx(92.2053, abs=5e-5)
+    total = counts_compared("admitted", ("0", "1"), tables.sum(axis=0)[None])  # as of secure sums
+    [told] = pooled.clusters[0].keys() - total.clusters[0].keys()
+    assert told == "odds_ratio_by_site"
 
 
 def test_small_tables_are_tested_exactly():
