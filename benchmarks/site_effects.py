@@ -1,12 +1,18 @@
 """How well clusters are found where sites differ, beside ComBat with and without the true subtypes.
 
     .venv/bin/python benchmarks/site_effects.py [--kinds even skewed] [--draws 10] [--seed 0]
+    .venv/bin/python benchmarks/site_effects.py --studies 2 [--draws 60] [--seed 0]
 
 Each draw has rows of three subtypes, four deviations apart, in five columns at six sites of 40 to
 200 rows, unless the kind says otherwise; offsets of sites are 2 or 4 deviations. The adjusted Rand
 index is with the subtypes: of k-means of the rows without effects, as they are, and after ComBat
 (Johnson 2007, parametric, over pooled rows; "told" has the true subtypes as covariate), and of
 ours, over the sites. All have the same scale, which is named.
+
+Studies are of 2 to 6 subtypes in 3 to 10 columns at 3 to 30 sites of 20 to 2,000 rows, with offsets
+of up to six deviations in half or all columns, and shares of up to .95, of so many subtypes at each
+site at least. A line says the index of rows without effects and of ours, whether the number of
+subtypes by the likelihood is right, and how many sites are named in doubt.
 """
 
 from __future__ import annotations
@@ -109,6 +115,53 @@ def drawn(kind: Kind, offset: float, rng: Generator, S: int = 6, k: int = 3, d: 
     return Drawn(rows, clean, sites, z)
 
 
+def study(fewest: int, rng: Generator) -> tuple[Drawn, int]:
+    """Draw a study of sites with so many subtypes at least, each of which is at two sites."""
+    k, d, S = (int(rng.integers(*each)) for each in ((2, 7), (3, 11), (3, 31)))
+    centers = rng.normal(size=(k, d))
+    apart = np.sqrt(((centers[:, None] - centers) ** 2).sum(2))
+    centers *= 4.0 / apart[apart > 0].min()
+    n = np.exp(rng.uniform(*np.log((20, 2000)), S)).astype(int)
+    there = np.zeros((S, k), dtype=bool)
+    while (there.sum(0) < 2).any():
+        there = np.argsort(rng.random((S, k)), 1) < rng.integers(fewest, k + 1, S)[:, None]
+    shares = rng.dirichlet([0.7] * k, S) * there + 1e-3 * there
+    shares /= shares.sum(1, keepdims=True)
+    shares = np.where(there.sum(1)[:, None] > 1, np.minimum(shares, 0.95), shares)
+    left = (1 - shares.sum(1))[:, None]  # goes to the other subtypes
+    others = there & (shares < 0.95)
+    shares += left * others / np.maximum(others.sum(1, keepdims=True), 1)
+    z = np.concatenate([rng.choice(k, m, p=p) for m, p in zip(n, shares, strict=True)])
+    sites = np.repeat(np.arange(S), n)
+    clean = centers[z] + rng.normal(size=(len(z), d))
+    moved = rng.uniform(0, 6) * rng.normal(size=(S, d)) * (rng.random(d) < rng.choice([0.5, 1.0]))
+    return Drawn(clean + moved[sites], clean, sites, z), k
+
+
+def studies(fewest: int, draws: int, first: int) -> None:
+    """Print a line for each study, and how many are as good as without effects, or named."""
+    scores = []
+    for seed in range(first, first + draws):
+        it, k = study(fewest, np.random.default_rng([seed, fewest]))
+        model = FederatedKMeans(k, prepare=PreprocessingSpec(adjust="site"), random_state=0)
+        with warnings.catch_warnings(action="ignore"):
+            model.fit(it.rows, sites=it.sites)
+        clean, own = pooled(it.clean, "standard", k), model.labels_
+        without, found = (adjusted_rand_score(it.subtypes, each) for each in (clean, own))
+        report = model.fit_report_
+        assert report is not None
+        right = f"with {k} subtypes" in report.notes[0]
+        named = sum("share fewer than two subtypes" in line for line in report.warnings)
+        scores.append((without, found, found > without - 0.02, right, named > 0))
+        print(f"{seed} k {k} sites {it.sites.max() + 1} of {len(it.rows)} rows: {without:.3f} "
+              f"{found:.3f}{' k' * right}{' named' * named}", flush=True)  # fmt: skip
+    means = np.array(scores, dtype=float)
+    close, named = means[:, 2] > 0, means[:, 4] > 0
+    print(f"means {means[:, 0].mean():.3f} {means[:, 1].mean():.3f}; within .02: {close.sum()}, or "
+          f"named: {(close | named).sum()} of {draws}; named {named.sum()}; "
+          f"k right: {int(means[:, 3].sum())}")  # fmt: skip
+
+
 def combat(X: Rows, sites: Places, subtypes: Places | None = None) -> Rows:
     """Return rows after parametric ComBat."""
     n = np.bincount(sites)
@@ -172,7 +225,11 @@ def main() -> None:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--scales", nargs="+", default=["standard", "none"])
     options.add_argument("-v", action="store_true", help="print each draw")
+    options.add_argument("--studies", type=int, help="draw studies with as many subtypes at sites")
     given = options.parse_args()
+    if given.studies:
+        studies(given.studies, given.draws, given.seed)
+        return
     ways = "| kind | offsets | scale | without effects | as they are | ComBat | told | site |"
     print(f"{ways} site-scale |", f"|{9 * '---|'}", sep="\n")
     for name in given.kinds:
