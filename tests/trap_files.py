@@ -238,7 +238,7 @@ def mixed_units() -> Iterator[Trap]:
         ("temperature", (2, 12, 24), 5, lambda x: x + 273.15, "kelvins"),
         ("wind_speed", (9, 11, 13), 1, lambda x: x / 3.6, "m/s and km/h"),
         ("volume", (60, 75, 90), 9, lambda x: x / 3.78541, "litres and gallons"),
-        ("score", (50, 52, 54), 4, lambda x: x + 300, "no usual unit"),
+        ("score", (50, 52, 54), 4, lambda x: x + 300, "factors.score=1x-30"),
         ("index", (50, 52, 54), 4, lambda x: 470 - 3 * x, "no usual unit"),
     ]
     for k, (name, means, deviation, written, words) in enumerate(measured):
@@ -249,6 +249,25 @@ def mixed_units() -> Iterator[Trap]:
                 f"{written(x) if site == 'south' else x:.5g}" for x in values.tolist()
             ]
         yield trap(f"{name} in another unit of mixtures", cells, "warned", name, words)
+
+
+def compared() -> Iterator[Trap]:
+    """Columns of which rows elsewhere that are alike in the other columns tell what was done."""
+    rng, cells = np.random.default_rng(400), base(400, 150)
+    for columns in cells.values():
+        kind = rng.integers(3, size=150)
+        for name, mean in (("score", (20, 50, 80)), ("dose", (5, 1, 3)), ("rate", (7, 4, 1))):
+            columns[name] = [f"{x:.1f}" for x in rng.normal(np.array(mean)[kind], np.max(mean) / 9)]
+        answer = rng.normal(np.array([1.5, 3.0, 4.5])[kind], 0.7).round().clip(1, 5)
+        columns["answer"] = [f"{x:.0f}" for x in answer]
+        columns["stage"] = [("early", "middle", "late")[x] for x in kind]
+    later = changed(cells, "answer", "west", lambda c, i: str(int(c) - 1))
+    yield trap("answers from 0", later, "warned", "answer", "it holds 0, 1, 2, 3 and 4")
+    turned = changed(cells, "answer", "west", lambda c, i: str(6 - int(c)))
+    yield trap("answers reversed", turned, "warned", "answer", "as if reversed")
+    names = {"early": "alku", "middle": "keski", "late": "late"}
+    other = changed(cells, "stage", "west", lambda c, i: names[c])
+    yield trap("some texts in another language", other, "warned", "stage", "others call 'middle'")
 
 
 def no_features() -> Iterator[Trap]:
@@ -681,8 +700,8 @@ def sheets() -> Iterator[Trap]:
 def traps() -> list[Trap]:
     """All traps."""
     makers = (
-        sentinels, units, no_features, spellings, keys, dates, writings, typings, hardly_used,
-        shapes,
+        sentinels, units, compared, no_features, spellings, keys, dates, writings, typings,
+        hardly_used, shapes,
     )  # fmt: skip
     return [each for make in makers for each in make()]
 

@@ -28,19 +28,19 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 29_062,
-    "lines of the application": 21_334,
-    "modules": 234,
-    "functions": 4_645,
+    "lines of the library": 29_498,
+    "lines of the application": 21_335,
+    "modules": 237,
+    "functions": 4_684,
     "modules that a fit loads": 73,
     "constants": 249,
     "commands": 44,
     "options": 229,
     "options of fit": 25,
     "refused combinations": 48,
-    "words of the pages": 36_003,
+    "words of the pages": 36_067,
     "pages": 28,
-    "lines of tests": 66_446,
+    "lines of tests": 66_530,
     "lines of tests of refusals and pairs": 2_757,
 }
 

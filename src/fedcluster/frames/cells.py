@@ -299,8 +299,8 @@ def is_written_number(text: str) -> bool:
 # Dates, and the numbers that are made of them
 
 
-FROM_DATES = ("age", "month", "weekday", "since")
-"""What a date may be converted to."""
+FROM_DATES = ("age", "month", "weekday", "since", "hour")
+"""What a date, or a time of day, may be converted to."""
 SINCE = "2000-01-01"
 """Default day from which days are counted."""
 DATES_TRIED = 50
@@ -337,6 +337,9 @@ PATTERNS = {
         "mdy2": r"(\d{1,2})[-/.](\d{1,2})[-/.](\d{2})",
         "dby": r"(\d{1,2})[-. ]+([^\W\d]{3,})[-. ]+(\d{4})",
         "bdy": r"([^\W\d]{3,})[-. ]+(\d{1,2}),? +(\d{4})",
+        "ym": r"(\d{4})[-/](\d{1,2})",
+        "my": r"(\d{1,2})[-/](\d{4})",
+        "HMS": r"(\d{1,2}):(\d{2})(?::(\d{2}))?",
     }.items()
 }
 
@@ -345,6 +348,8 @@ def days_of_texts(
     texts: Sequence[str], order: str = "", latest: datetime.date | None = None
 ) -> Floats | None:
     """Return texts as days since 1970, (n,), or None if one of them is not a date.
+
+    A month is its first day, and a time of day is a part of one.
 
     Parameters
     ----------
@@ -361,6 +366,8 @@ def days_of_texts(
     (array([ 1., 31.]), array([364.,   1.]))
     >>> days_of_texts(["2 Jan 1970"]), days_of_texts(["1970-01-02 08:30"])
     (array([1.]), array([1.]))
+    >>> days_of_texts(["1970-02", "1970-01"]), days_of_texts(["06:00", "18:30:00"])
+    (array([31.,  0.]), array([0.25      , 0.77083333]))
     >>> days_of_texts(["1.5", "2.5"])
     """
     for each in sorted(PATTERNS, key=lambda name: bool(order) and not name.startswith(order)):
@@ -408,6 +415,10 @@ def _days(texts: Sequence[str], order: str, latest: datetime.date | None) -> Flo
 def _day(parts: Sequence[str], order: str, latest: datetime.date | None) -> float | None:
     """Return the days since 1970 of the parts of a date, or None if there is no such day."""
     part = dict(zip(order, parts, strict=False))
+    if order == "HMS":
+        hours, minutes, seconds = (int(part[key] or 0) for key in order)
+        is_time = max(hours / 24, minutes / 60, seconds / 60) < 1
+        return (hours + minutes / 60 + seconds / 3600) / 24 if is_time else None
     month = part.get("m") or str(MONTHS.get(part.get("b", "").lower(), 0))
     year, last = int(part["y"]), (latest or datetime.date(2049, 12, 31)).toordinal()
     try:
@@ -415,7 +426,7 @@ def _day(parts: Sequence[str], order: str, latest: datetime.date | None) -> floa
             years = (2000 + year, 1900 + year)
             days = [datetime.date(each, int(month), int(part["d"])).toordinal() for each in years]
             return float(next((day for day in days if day <= last), days[-1]) - EPOCH)
-        return float(datetime.date(year, int(month), int(part["d"])).toordinal() - EPOCH)
+        return float(datetime.date(year, int(month), int(part.get("d", 1))).toordinal() - EPOCH)
     except ValueError:
         return None
 
@@ -476,8 +487,8 @@ def checked_how(how: str, today: datetime.date | None = None) -> str:
     Parameters
     ----------
     how : str
-        "age", "age:2024-12-31", "month", "weekday", "since" or "since:2000-01-01"; followed by
-        ":dmy" or ":mdy" for what comes first in dates such as 3/4/2021.
+        "age", "age:2024-12-31", "month", "weekday", "since", "since:2000-01-01" or "hour" (of
+        times); followed by ":dmy" or ":mdy" for what comes first in dates such as 3/4/2021.
     today : date, optional
         The day at which ages are computed if none is given.
 
@@ -491,9 +502,9 @@ def checked_how(how: str, today: datetime.date | None = None) -> str:
         known = datetime.date.fromisoformat(day).isoformat() if day else ""
     except ValueError:
         kind = ""
-    if kind not in FROM_DATES or (day and kind in ("month", "weekday")):
+    if kind not in FROM_DATES or (day and kind not in ("age", "since")):
         raise InputError(
-            "dates become age, age:YYYY-MM-DD, month, weekday, since or since:YYYY-MM-DD, "
+            "dates become age, age:YYYY-MM-DD, month, weekday, since, since:YYYY-MM-DD or hour, "
             f"not {how}"
         )
     if not known and kind in ("age", "since"):
@@ -520,7 +531,7 @@ def latest_of(how: str) -> datetime.date:
 
 
 def numbers_of(days: Floats, how: str) -> Floats:
-    """Return dates (n,), given as days since 1970, as ages, months, weekdays or days.
+    """Return dates (n,), given as days since 1970, as ages, months, weekdays, days or hours.
 
     Examples
     --------
@@ -529,24 +540,29 @@ def numbers_of(days: Floats, how: str) -> Floats:
     (array([40. ,  9.8]), array([1., 3.]))
     >>> numbers_of(days, "weekday"), numbers_of(days, "since:2000-01-01")  # 1 is a Monday
     (array([4., 3.]), array([-10957.,     60.]))
+    >>> numbers_of(days_of_texts(["06:45"]), "hour")
+    array([6.75])
     """
     kind, day, _ = _parts_of(how)
+    if kind == "hour":
+        return (days - np.floor(days)) * 24.0
+    days = np.floor(days)
     if kind in ("age", "since"):
         start = datetime.date.fromisoformat(day).toordinal() - EPOCH
         # Number of days in a year.
         return (start - days) / 365.2425 if kind == "age" else days - start
     numbers = np.full(len(days), np.nan)
     there = ~np.isnan(days)
-    whole = np.floor(days[there]).astype("datetime64[D]")
+    whole = days[there].astype("datetime64[D]")
     if kind == "weekday":
-        numbers[there] = (np.floor(days[there]) + 3) % 7 + 1
+        numbers[there] = (days[there] + 3) % 7 + 1
     else:
         numbers[there] = whole.astype("datetime64[M]").astype(int) % 12 + 1
     return numbers
 
 
 def dates_of(numbers: Floats, how: str) -> NDArray[np.str_]:
-    """Return dates (n,), as YYYY-MM-DD, that become numbers, rounded to what dates tell.
+    """Return dates (n,), as YYYY-MM-DD, or times that become numbers, rounded to what they tell.
 
     Examples
     --------
@@ -556,8 +572,13 @@ def dates_of(numbers: Floats, how: str) -> NDArray[np.str_]:
     array([ 3., 12.])
     >>> numbers_of(days_of_texts(dates_of(np.array([7.0, 0.0]), "weekday")), "weekday")
     array([7., 1.])
+    >>> dates_of(np.array([6.75]), "hour").tolist()
+    ['06:45']
     """
     kind, day, _ = _parts_of(how)
+    if kind == "hour":
+        minutes = np.clip(np.rint(60.0 * numbers), 0, 1439).astype(int)
+        return np.array([f"{minute // 60:02d}:{minute % 60:02d}" for minute in minutes.tolist()])
     if kind == "month":
         months = np.clip(np.rint(numbers), 1, 12).astype(int) - 1
         days = months.astype("datetime64[M]").astype("datetime64[D]").astype(int)
@@ -728,14 +749,17 @@ def kind_of(column: pa.ChunkedArray, decimal: str | None = POINT) -> str:
 
 
 def days_of(column: pa.ChunkedArray) -> Floats | None:
-    """Return a column of dates as days since 1970, NaN for missing values, (n,).
+    """Return a column of dates or times as days since 1970, NaN for missing values, (n,).
 
-    Return None if it has times of day or durations.
+    A time of day is a part of a day. Return None for durations.
     """
-    if not (pa.types.is_date(column.type) or pa.types.is_timestamp(column.type)):
+    if pa.types.is_time(column.type):
+        column, second = column.cast(pa.time64("us")).cast(pa.int64()), 1e6
+    elif pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+        column, second = column.cast(pa.timestamp("s"), safe=False).cast(pa.int64()), 1.0
+    else:
         return None
-    seconds = column.cast(pa.timestamp("s"), safe=False).cast(pa.int64()).cast(pa.float64())
-    days: Floats = np.floor(seconds.to_numpy() / 86_400)
+    days: Floats = column.cast(pa.float64()).to_numpy() / (86_400 * second)
     return days
 
 

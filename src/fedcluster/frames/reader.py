@@ -649,7 +649,7 @@ class Reader:
         if days is None:
             self._no_date(name, column.to_pylist())
             days = np.full(len(column), np.nan)
-        return numbers_of(days, self.roles.dates[name])
+        return self._dated(name, days)[1]
 
     def _days_of(self, name: str, texts: Sequence[str]) -> Floats | None:
         """Return texts as days since 1970, and say what is assumed of them where that counts."""
@@ -712,8 +712,18 @@ class Reader:
         how = self.roles.dates.get(name)
         if how is None:
             return Column(name, "date"), np.full(self.part.n_rows, np.nan)
+        known = np.zeros(0) if days is None else days[~np.isnan(days)]
+        are_times = len(known) > 0 and bool((np.floor(known) == 0).all())
+        is_hour = how.startswith("hour")
         if days is None:
-            raise InputError(f"{self.owner}, column {name!r}: it holds times, and no dates")
+            raise InputError(f"{self.owner}, column {name!r}: it holds durations, and no dates")
+        if are_times and not is_hour:
+            raise InputError(
+                f"{self.owner}, column {name!r}: it holds times, and no dates; say "
+                f"{setting('dates', name, to='hour')}"
+            )
+        if is_hour and len(known) and (known == np.floor(known)).all():
+            raise InputError(f"{self.owner}, column {name!r}: it holds dates without times")
         return Column(name), numbers_of(days, how)
 
     def _all_numeric(self, columns: Mapping[str, Any], mend: str | None = None) -> None:

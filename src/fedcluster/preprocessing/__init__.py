@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from fedcluster.preprocessing.agreement import agree as agree
     from fedcluster.preprocessing.agreement import odd_sites as odd_sites
     from fedcluster.preprocessing.columns import Category, NumericColumn
+    from fedcluster.preprocessing.comparison import unlike_sites as unlike_sites
     from fedcluster.preprocessing.fitting import first_tasks as first_tasks
     from fedcluster.preprocessing.fitting import fit as fit
     from fedcluster.preprocessing.fitting import n_columns_out as n_columns_out
     from fedcluster.preprocessing.likeness import known_columns as known_columns
-    from fedcluster.preprocessing.likeness import unlike_sites as unlike_sites
     from fedcluster.preprocessing.moments import Covariance as Covariance
     from fedcluster.preprocessing.moments import Missing as Missing
     from fedcluster.preprocessing.screening import no_features as no_features
@@ -37,7 +37,8 @@ __getattr__ = names_from(  # lazy: rows without preparation need little of this 
         "agree odd_sites": "agreement",
         "Category NumericColumn": "columns",
         "first_tasks fit n_columns_out": "fitting",
-        "known_columns unlike_sites": "likeness",
+        "known_columns": "likeness",
+        "unlike_sites": "comparison",
         "Covariance Missing": "moments",
         "no_features screened": "screening",
         "FitReport PreprocessingSpec": "spec",

@@ -421,8 +421,8 @@ def _mostly_missing(answers: Mapping[str, Summary], names: Sequence[str]) -> Ite
         for name, n, of in zip(names, there.tolist(), rows.tolist(), strict=True):
             if 2 * n < of:
                 yield (
-                    f"column {name!r}{HAS_FEW}{n:,.0f} of {of:,.0f} rows only; say "
-                    f"--exclude {quoted(name)} if that is too few"
+                    f"column {name!r}{HAS_FEW}{n:,.0f} of {of:,.0f} rows only; if that "
+                    f"is too few, say --exclude {quoted(name)}"
                 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
@@ -246,17 +247,15 @@ class FitReport:
             if not (line.endswith(" are missing") and line.partition(" at ")[0] in few)
         ]
         of_rows = [column for line in warnings if (column := _column_of(line))]
-        rest = (
-            line for line in self.warnings if not (name := _column_of(line)) or name not in of_rows
-        )
+        rest = [x for x in self.warnings if " has mean " not in x or _column_of(x) not in of_rows]
         warnings = (*warnings, *rest)
         return replace(self, left_out=left_out, notes=notes, warnings=warnings)
 
 
 def _column_of(line: str) -> str:
-    """Return the column that a warning of another unit or code names, or nothing."""
-    is_unlike = " has mean " in line or " are unlike those of " in line or ": it holds " in line
-    return line.split("'")[1] if is_unlike and line.startswith("column '") else ""
+    """Return the column of which a warning says what it holds at a site, or nothing."""
+    is_held = " has mean " in line or re.match(r"column '[^']*' at ", line)
+    return line.split("'")[1] if is_held and line.startswith("column '") else ""
 
 
 # In words

@@ -166,6 +166,8 @@ UNITS = (
                 365.25: "days and years",
             },
             "pressure": {7.50062: "kPa and mmHg"},
+            "rain": {25.4: "millimetres and inches"},
+            "pay": {12.0: "months and years"},
             "glucose": {18.0182: "mmol/l and mg/dl of glucose"},
             "cholesterol": {38.67: "mmol/l and mg/dl of cholesterol"},
             "triglycerides": {88.57: "mmol/l and mg/dl of triglycerides"},
@@ -228,14 +230,17 @@ MEASURED = {
     for kind, words in {
         "length": "length len height width depth distance dist circumference waist hip girth "
         "diameter radius thickness altitude elevation mm cm km inch inches ft feet mile miles "
-        "metre metres meter meters",
-        "mass": "mass weight wt mg kg lb lbs pounds pound ounces oz gram grams",
+        "metre metres meter meters size laenge länge groesse größe "
+        "taille altura",
+        "mass": "mass weight wt mg kg lb lbs pounds pound ounces oz gram grams gewicht poids peso",
         "time": "time duration days day hours hour minutes minute seconds months month years year "
-        "weeks week age los stay tenure since",
-        "temperature": "temp temperature celsius fahrenheit tmax tmin dewp dewpoint",
-        "speed": "speed wind gust mph kmh knots",
+        "weeks week age los stay tenure since alter edad dauer",
+        "temperature": "temp temperature temperatur celsius fahrenheit tmax tmin dewp dewpoint",
+        "speed": "speed velocity wind gust mph kmh knots",
         "volume": "volume vol ml litre litres liter liters gallon gallons displacement",
         "area": "area acres hectares sqft",
+        "pay": "income salary wage wages pay rent revenue sales cost costs",
+        "rain": "rain rainfall precipitation snow snowfall",
         "pressure": "pressure sbp dbp bp systolic diastolic mmhg kpa hpa psi",
         "energy": "energy calories kcal kj",
         "angle": "angle lat latitude lon longitude degrees radians",

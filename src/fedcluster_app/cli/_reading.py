@@ -53,7 +53,7 @@ from fedcluster.model.run import Run
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing.agreement import columns_apart
-from fedcluster.preprocessing.likeness import unlike_sites
+from fedcluster.preprocessing.comparison import unlike_sites
 from fedcluster.preprocessing.screening import no_features, screened
 from fedcluster.preprocessing.spec import MOST_CATEGORIES, FitReport
 from fedcluster.privacy import Groups
@@ -686,6 +686,7 @@ def _check_readable(tables: Mapping[str, SiteRows]) -> None:
     found = [(s, n, why) for s, table in tables.items() for n, why in table.unreadable.items()]
     if found:
         site, name, reason = found[0]
+        reason = reason.removeprefix(f"site {site!r}, column {name!r}: ")
         if {each for each, _, _ in found} < {*tables}:
             own = dotted("sites", site, "decimal")
             reason = re.sub(r"(?<!do not )say --set source\.decimal", f"say --set {own}", reason)

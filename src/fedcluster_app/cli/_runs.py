@@ -26,7 +26,7 @@ from fedcluster.model import Model
 from fedcluster.model.run import Run
 from fedcluster.options.refusals import refused
 from fedcluster.preprocessing import FitReport, PreprocessingSpec
-from fedcluster.preprocessing.likeness import unlike_sites
+from fedcluster.preprocessing.comparison import unlike_sites
 from fedcluster.preprocessing.screening import screened
 from fedcluster.privacy import MinClusterSize, MinRows
 

@@ -636,9 +636,9 @@ def _summary_of_tables(tables: Sequence[RowTable], owner: str, group: str | None
 DateRule = Annotated[
     str,
     Meta(
-        pattern=r"^((age|since):\d{4}-\d\d-\d\d|month|weekday)(:dmy|:mdy)?$",
-        description='"age:YYYY-MM-DD", "since:YYYY-MM-DD", "month" or "weekday", with ":mdy" where '
-        "months come first",
+        pattern=r"^((age|since):\d{4}-\d\d-\d\d|month|weekday|hour)(:dmy|:mdy)?$",
+        description='"age:YYYY-MM-DD", "since:YYYY-MM-DD", "month", "weekday" or "hour" (of '
+        'times), with ":mdy" where months come first',
     ),
 ]
 Share = Annotated[float | None, Meta(description="a number, as in epsilon = 4.0 and delta = 1e-6")]

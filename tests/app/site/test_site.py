@@ -570,7 +570,7 @@ def test_check_warns_of_columns_that_a_fit_refuses() -> None:
     ]
     left_out = json.loads(run("fit", "north.toml", "-k", 2, "--out", "out", "--json").stdout)
     assert left_out["preprocessing"]["left_out"] == {
-        "born": "dates; --set dates=age, month, weekday or since makes numbers of them",
+        "born": "dates; --set dates=age, month, weekday, since or hour makes numbers of them",
         "none": "no value",
         "who": "text without a value that enough rows share",
     }

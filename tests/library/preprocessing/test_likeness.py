@@ -22,7 +22,7 @@ from fedcluster.errors import UnlikeRowsWarning
 from fedcluster.frames.columns import code_questions
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
-from fedcluster.preprocessing.likeness import unlike_sites
+from fedcluster.preprocessing.comparison import unlike_sites
 from fedcluster.preprocessing.units import unit_warnings
 
 Frame = pd.DataFrame
@@ -253,10 +253,10 @@ def lost_points(rows: Frame) -> Frame:
 
 
 BETWEEN: dict[str, tuple[Change, str]] = {
-    "exchanged": (CHANGES["exchanged"][1], "column 'height' at c: .*rename.weight=height"),
+    "exchanged": (CHANGES["exchanged"][1], "column 'height' .* at c, .*rename.weight=height"),
     "sign": (CHANGES["sign"][1], "column 'temp' .*with another sign: .*factors.temp=-1"),
-    "log10": (CHANGES["log10"][1], "column 'income' at c: .*10..x of it"),
-    "points": (lost_points, "column 'visits' at c: .*points for thousands"),
+    "log10": (CHANGES["log10"][1], "column 'income' .* at c, .*10..x of it"),
+    "points": (lost_points, "column 'visits' .* at c, .*points for thousands"),
     "codes": (CHANGES["codes"][1], "column 'sex' at c: .*factors.sex=1x.1"),
     "other codes": (CHANGES["other codes"][1], "column 'sex' at c: .*-1x.2"),
     "answers": (times("answer", 1, -1), "column 'answer' at c: .*factors.answer=1x.1"),
@@ -341,7 +341,7 @@ def test_what_is_written_otherwise_is_not_exchanged_nor_what_others_hold_mistype
         "column 'near' at a: 521",
         "column 'far' at a: 5.21",
     ]
-    whole = {site: Data(x.X.round(), columns=x.columns) for site, x in sites.items()}
+    whole = {site: Data(x.X[:, :3].round(), columns=x.columns[:3]) for site, x in sites.items()}
     assert any("rename.age=other" in each for each in unlike_sites(whole))
 
 

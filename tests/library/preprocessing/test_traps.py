@@ -20,7 +20,7 @@ from fedcluster.frames.columns import NumberSample, SourceSummary
 from fedcluster.jobs import execute, fit_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec
-from fedcluster.preprocessing.likeness import typing_errors
+from fedcluster.preprocessing.placeholders import typing_errors
 from fedcluster.preprocessing.screening import screened
 from fedcluster.preprocessing.units import fitting_units, unit_warnings
 from fedcluster.privacy import Groups
@@ -29,7 +29,7 @@ from fedcluster_app.site.file import SiteFile
 pytestmark = pytest.mark.usefixtures("here", "short_searches")
 
 HOSPITALS = ("east", "north", "south")
-DATES = "dates; --set dates=age, month, weekday or since makes numbers of them"
+DATES = "dates; --set dates=age, month, weekday, since or hour makes numbers of them"
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_the_first_command_works(truth) -> None:
         "Prepared: age, bmi and sbp with mean 0 and variance 1; ward and smoker as 5 columns of 0 "
         "and 1.",
         "Left out: patient_id (it only counts the rows); admitted (dates; --set dates=age, month, "
-        "weekday or since makes numbers of them).",
+        "weekday, since or hour makes numbers of them).",
         "Read with decimal commas: east.",
     ]
 
@@ -144,7 +144,7 @@ def test_dates_become_numbers_and_the_model_knows_how(truth) -> None:
     said = fails("fit", *files(), "-k", 3, "--set", "dates.age=month", "--out", "c")
     assert said == "dates: column 'age' holds no dates; admitted does"
     said = fails("fit", *files(), "-k", 3, "--set", "dates=size", "--out", "c")
-    assert said.startswith("dates become age, age:YYYY-MM-DD, month, weekday, since or ")
+    assert said.startswith("dates become age, age:YYYY-MM-DD, month, weekday, since, ")
 
 
 def test_what_values_mean_can_be_said() -> None:

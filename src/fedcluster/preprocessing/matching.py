@@ -1,0 +1,221 @@
+"""A column of one site beside the rows elsewhere that are alike in the other columns.
+
+Sites have other shares of the same kinds of rows, so that their columns differ honestly. Rows that
+are alike in all other columns are of the same kinds: whatever the shares, their values are drawn
+alike. So each row of a site is matched with its nearest rows elsewhere, by the ranks of the other
+columns, and the site's values are compared with those of the matches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedcluster.core import Floats
+
+
+@dataclass(frozen=True, slots=True)
+class Matching:
+    """How rows are matched."""
+
+    neighbors: int = 8  # matches of a row
+    folds: int = 12
+    """Parts of the columns; those of one part are matched by all others at once, as a match takes
+    the longest."""
+    own: int = 200  # rows of a site that are matched
+    elsewhere: int = 600  # rows among which matches are sought
+
+
+HOW = Matching()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matched:
+    """Values of a column at a site, and those of the rows that match them.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n,)
+        The values at the site, nan where they are missing.
+    usual : ndarray of shape (m,)
+        The values elsewhere, in increasing order.
+    weights : ndarray of shape (m,)
+        How often the row of each was a match, as shares.
+    near : ndarray of shape (n,)
+        The mean rank of the matches of each row.
+    elsewhere : callable
+        Returns the rank correlation of values elsewhere with their matches there.
+    """
+
+    values: Floats
+    usual: Floats
+    weights: Floats
+    near: Floats
+    elsewhere: Callable[[], float]
+
+    @property
+    def known(self) -> Floats:
+        """The values that are not missing."""
+        known: Floats = self.values[~np.isnan(self.values)]
+        return known
+
+    @property
+    def noise(self) -> float:
+        """The unlikeness that is due to chance."""
+        effective = 1.0 / float((self.weights**2).sum())
+        return _length((1.0 / len(self.known) + 1.0 / effective) / 6.0)
+
+    @property
+    def moments(self) -> tuple[float, float]:
+        """The mean and standard deviation of the matches."""
+        mean = float(self.weights @ self.usual)
+        return mean, math.sqrt(float(self.weights @ (self.usual - mean) ** 2))
+
+    def unlike(self, x: Floats) -> float:
+        """Return how unlike values are, which the site's may be after a conversion, and matches.
+
+        Those that are nan are left out.
+
+        It is the distance of Cramér and von Mises between both distributions, expressed as the
+        shift of a normal distribution in its deviations that has it, as long as it is small: 1.9 at
+        most.
+        """
+        x, total = np.sort(x[~np.isnan(x)]), np.append(0.0, np.cumsum(self.weights))
+        there = total[np.searchsorted(self.usual, self.usual, "right")]
+        here = np.searchsorted(x, self.usual, "right") / len(x)
+        among = float(self.weights @ (here - there) ** 2)
+        there = total[np.searchsorted(self.usual, x, "right")]
+        here = np.searchsorted(x, x, "right") / len(x)
+        return _length((among + float(((here - there) ** 2).mean())) / 2.0)
+
+    def along(self, x: Floats) -> float:
+        """Return the rank correlation of values with their matches, 0 if all are equal."""
+        there = ~np.isnan(x + self.near)
+        return _correlation(ranks(x[there]), self.near[there]) if there.any() else 0.0
+
+
+def _length(square: float) -> float:
+    """Return the shift of a normal distribution, in deviations, at a distance."""
+    return math.sqrt(square * 2.0 * math.pi * math.sqrt(3.0))
+
+
+def ranks(x: Floats) -> Floats:
+    """Return mean ranks from 0 to 1."""
+    ordered = np.sort(x)
+    both = np.searchsorted(ordered, x, "left") + np.searchsorted(ordered, x, "right")
+    shares: Floats = both / (2.0 * len(x))
+    return shares
+
+
+def _correlation(x: Floats, y: Floats) -> float:
+    x, y = x - x.mean(), y - y.mean()
+    size = math.sqrt(float(x @ x) * float(y @ y))
+    return float(x @ y) / size if size > 1e-12 * len(x) else 0.0
+
+
+def matched(own: Floats, others: Floats, by: Collection[int]) -> dict[int, Matched]:
+    """Return the columns of a site beside their matches elsewhere, by index.
+
+    Parameters
+    ----------
+    own : ndarray of shape (n, d)
+        The rows of the site, nan where a value is missing.
+    others : ndarray of shape (m, d)
+        The rows elsewhere.
+    by : collection of int
+        The columns that tell which rows are alike; each column is matched by the others of these.
+    """
+    own, others, d = _some(own, HOW.own), _some(others, HOW.elsewhere), own.shape[1]
+    U, V = _in_ranks(own, others)
+    found: dict[int, Matched] = {}
+    for part in np.array_split(np.arange(d), max(1, min(d, HOW.folds))):
+        beside = [j for j in by if j not in part]
+        nearest = _nearest(U[:, beside], V[:, beside])
+        there = cache(partial(_matches_elsewhere, V, beside))
+        for j in part.tolist():
+            of_others = cache(partial(_along_elsewhere, V[:, j], there))
+            column = _of_column(own[:, j], others[:, j], V[:, j], nearest, of_others)
+            if column is not None:
+                found[j] = column
+    return found
+
+
+def like(own: Floats, others: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the indices (r,) of some rows of a site, and of the rows elsewhere that match each."""
+    place, among = (
+        np.arange(0, len(X), max(1, -(-len(X) // most)))
+        for X, most in ((own, HOW.own), (others, HOW.elsewhere))
+    )
+    U, V = _in_ranks(own[place], others[among])
+    return place, among[_nearest(U, V)]
+
+
+def _matches_elsewhere(V: Floats, by: Sequence[int]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return some rows elsewhere, and the matches there of each."""
+    some = np.arange(0, len(V), max(1, -(-len(V) // HOW.own)))
+    return some, _nearest(V[some][:, by], V[:, by], some)
+
+
+def _along_elsewhere(
+    ranks: Floats, matches: Callable[[], tuple[NDArray[np.intp], NDArray[np.intp]]]
+) -> float:
+    some, nearest = matches()
+    return _correlation(ranks[some], ranks[nearest].mean(axis=1))
+
+
+def _some(X: Floats, most: int) -> Floats:
+    """Return evenly spaced rows."""
+    return X[:: max(1, -(-len(X) // most))]
+
+
+def _in_ranks(own: Floats, others: Floats) -> tuple[Floats, Floats]:
+    """Return rows in ranks among the others from 0 to 1, the middle if missing."""
+    U, V = np.full(own.shape, 0.5), np.full(others.shape, 0.5)
+    for j in range(own.shape[1]):
+        known = np.sort(others[:, j][~np.isnan(others[:, j])])
+        for place, x in ((U[:, j], own[:, j]), (V[:, j], others[:, j])):
+            there = ~np.isnan(x)
+            if len(known):
+                both = np.searchsorted(known, x[there]) + np.searchsorted(known, x[there], "right")
+                place[there] = both / (2.0 * len(known))
+    return U, V
+
+
+def _nearest(U: Floats, V: Floats, same: NDArray[np.intp] | None = None) -> NDArray[np.intp]:
+    """Return the nearest rows of V (m, d) to each of U (n, d); all of them, without columns.
+
+    ``same`` are the rows of V that are those of U, and no matches of themselves.
+    """
+    if not U.shape[1]:
+        return np.tile(np.arange(len(V)), (len(U), 1))
+    distances = (V**2).sum(axis=1) - 2.0 * U @ V.T
+    if same is not None:
+        distances[np.arange(len(U)), same] = np.inf
+    k = min(HOW.neighbors, len(V) - (same is not None))
+    nearest: NDArray[np.intp] = np.argpartition(distances, max(k - 1, 0), axis=1)[:, :k]
+    return nearest
+
+
+def _of_column(
+    x: Floats,
+    y: Floats,
+    ranks: Floats,
+    nearest: NDArray[np.intp],
+    elsewhere: Callable[[], float],
+) -> Matched | None:
+    here, there = ~np.isnan(x), ~np.isnan(y)
+    counts = np.bincount(nearest[here].ravel(), minlength=len(y)) * there
+    if not here.any() or not counts.sum():
+        return None
+    order = np.argsort(y[there], kind="stable")
+    usual, weights = y[there][order], counts[there][order]
+    kept = weights > 0
+    held = there[nearest]
+    near = np.where(held, ranks[nearest], 0.0).sum(axis=1) / np.maximum(held.sum(axis=1), 1e-9)
+    near[~held.any(axis=1)] = np.nan
+    return Matched(x, usual[kept], weights[kept] / weights.sum(), near, elsewhere)

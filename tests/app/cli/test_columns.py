@@ -1,0 +1,65 @@
+"""What is said of columns that one site exports otherwise, and of honest ones: fresh draws."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from benchmarks.columns import (
+    HONEST_KINDS,
+    KINDS,
+    ODD_LINES,
+    honest,
+    is_mended,
+    planted,
+    remedies,
+    said,
+    verdict,
+)
+from fedcluster_app.cli import app
+
+SEED = 2_027
+"""No threshold was tuned on draws of this seed."""
+
+
+@pytest.mark.parametrize("part", range(4))
+def test_kinds_of_exports_are_named_and_what_is_proposed_mends_them(part: int) -> None:
+    found: Counter[str] = Counter()
+    for number, kind in enumerate(KINDS[part::4]):
+        sites = planted(kind, np.random.default_rng([SEED, part, number]))
+        lines = said(sites)
+        found[verdict(kind, lines)] += 1
+        for options in remedies(kind, lines):
+            assert is_mended(kind, sites, options), (kind.name, options)
+    assert found["SILENT"] <= 2, found
+    assert found["right"] >= 0.9 * found.total(), found
+
+
+@pytest.mark.parametrize("how", HONEST_KINDS)
+def test_of_honest_columns_one_in_two_hundred_is_named_at_most(how: str) -> None:
+    columns, wrong = 0, []
+    for draw in range(6):
+        sites = honest(np.random.default_rng([SEED, draw, len(how)]), how)
+        columns += next(iter(sites.values())).shape[1]
+        wrong += [line for line in said(sites) if line[:4] == "warn" and ODD_LINES.search(line)]
+    assert len(wrong) <= 1, wrong
+    assert columns > 40
+
+
+def test_times_become_hours_and_months_are_dates(tmp_path) -> None:
+    for site, hour in (("a", 1), ("b", 2)):
+        cells = [f"{i},{hour}:{30 * (i % 2):02d},2023-{i % 12 + 1:02d}" for i in range(30)]
+        (tmp_path / f"{site}.csv").write_text("x,op,month\n" + "\n".join(cells) + "\n")
+    files = [str(tmp_path / f"{site}.csv") for site in "ab"]
+    heard = CliRunner().invoke(app, ["check", *files])
+    assert "not clustered by op and month (dates; --set dates=age, month, " in heard.stderr
+    wrong = CliRunner().invoke(app, ["check", *files, "--set", "dates.op=age"])
+    assert "column 'op', it holds times, and no dates; say --set dates.op=hour" in wrong.stderr
+    dated = CliRunner().invoke(app, ["check", *files, "--set", "dates.month=hour"])
+    assert "column 'month', it holds dates without times" in dated.stderr
+    both = ["--set", "dates.op=hour", "--set", "dates.month=month", "--json"]
+    ran = CliRunner().invoke(app, ["check", *files, *both])
+    assert '"op": {"a": [1.25, 0.25], "b": [2.25, 0.25]}' in " ".join(ran.stdout.split())
