@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 29_498,
+    "lines of the library": 29_509,
     "lines of the application": 21_335,
     "modules": 237,
-    "functions": 4_684,
+    "functions": 4_685,
     "modules that a fit loads": 73,
     "constants": 249,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 48,
     "words of the pages": 36_067,
     "pages": 28,
-    "lines of tests": 66_530,
+    "lines of tests": 66_533,
     "lines of tests of refusals and pairs": 2_757,
 }
 

@@ -102,6 +102,8 @@ def _root(model: Any) -> Floats:
     if how.effects is not None:
         root = np.zeros((p, p))
         root[np.ix_(places, places)] = np.linalg.cholesky(np.array(how.effects.noise)).T / scale
+        two = _two_values(model)
+        root[:, [j for j, c in zip(places, how.numeric, strict=True) if c.name in two]] = 0.0
         return root
     variances = _variances(model)
     if variances is None:
@@ -171,6 +173,11 @@ def _two_values(model: Any) -> dict[str, tuple[float, ...]]:
     """Return the columns of numbers that have two values, with these."""
     how, known, memory = model.by_name, known_columns(model), model.memory
     two = {} if known is None else dict(known.levels)
+    if how.effects is not None:
+        shares = model.weights / max(model.weights.sum(), 1e-300)
+        mean = shares @ how.invert(model.centers)[:, _numbers(how)[0]]
+        lows = zip(how.numeric, np.floor(mean).tolist(), how.effects.told, strict=True)
+        two |= {column.name: (low, low + 1.0) for column, low, told in lows if not told}
     if "texts" in memory and how.principal is None:
         shift, scale = _scaling(memory)
         ends = np.array([[0.0], [1.0]]) * scale + shift + np.zeros(model.centers.shape[1])

@@ -310,6 +310,12 @@ class SiteEffects:
             far = np.nansum((C[one] - C[other]) ** 2 / spread, axis=1)
         return float(far.min(initial=np.inf))
 
+    @property
+    def told(self) -> NDArray[np.bool_]:
+        """Whether a column has an offset, (d,): the model puts all of it at 0 else."""
+        told: NDArray[np.bool_] = np.any([*self.centers, self.spread], axis=0)
+        return told
+
     def adjustment(
         self,
         X: Floats,

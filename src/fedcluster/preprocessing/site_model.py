@@ -222,8 +222,8 @@ class SiteModel:
 
         It is of these in deviations; ``gains`` are told by columns (x - shift) / unit.
         """
-        shift, unit = shift[told], unit[told]
-        scale, noise = unit * deviations, np.eye(len(told))
+        noise, shift, unit = np.diag(unit**2), shift[told], unit[told]
+        scale = unit * deviations
         noise[told] = among(told, self.noise * np.outer(scale, scale))
         made = {
             "centers": among(told, self.centers * scale + shift),

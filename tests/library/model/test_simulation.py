@@ -127,6 +127,9 @@ def test_drawn_columns_are_as_those_of_files() -> None:
     assert (model.simulate(400, seed=1)[0]["west"]["glucose"] != tables["west"]["glucose"]).any()
     adjusted = Model.from_estimator(fitted("adjusted"))
     assert adjusted.by_name.effects is not None
+    smoker = np.concatenate([table["smoker"] for table in adjusted.simulate(400)[0].values()])
+    assert {*smoker} == {0.0, 1.0}
+    np.testing.assert_allclose(smoker.mean(), every["smoker"].mean(), atol=0.06)
     means = [
         t["glucose"].mean() for seed in range(40) for t in adjusted.simulate(30, seed)[0].values()
     ]
