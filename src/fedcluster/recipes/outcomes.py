@@ -23,7 +23,7 @@ from fedcluster.model.outcomes import (
 from fedcluster.model.profiles import is_zero_or_one
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing.moments import FEWEST_IN_CELL
-from fedcluster.recipes.profiling import ColumnSums, Layout, layout_of, texts_of
+from fedcluster.recipes.profiling import ColumnSums, Layout, first_sums, layout_of
 from fedcluster.rounds import Plan
 
 
@@ -154,15 +154,11 @@ def completed(told: Floats, ones: Floats, least: int) -> list[Floats]:
 def _summed(k: int, reported: Preprocessor, smallest: int, time: str | None) -> Plan[_Summed]:
     """Plan two rounds for sums by cluster, and for the grids of numbers."""
     layout = layout_of((), reported)
-    memory = {"texts": texts_of(layout)}
-    state = State(np.zeros((k, reported.n_columns_out)), np.zeros(k), memory=memory)
-    [answers] = yield [Task(ClusterColumns(), state, everyone=True)]
-    first = ColumnSums(state, answers)
-    about = State(first.points, np.zeros(k), round=1, memory=memory)
+    first, about = yield from first_sums(np.zeros((k, reported.n_columns_out)), layout)
     means, spreads = (each[-1] for each in first.moments)
     numbers = [int(places[0]) for _, levels, places in layout if levels is None]
     binary = [i for i in numbers if is_zero_or_one(means[i], spreads[i])]
-    usual = 2.0 * smallest * k * len(answers.by_site) if smallest > 1 else float(FEWEST_IN_CELL)
+    usual = 2.0 * smallest * k * len(first.sizes) if smallest > 1 else float(FEWEST_IN_CELL)
     fewest = {int(at[0]): usual for _, _, at in layout}
     for clock in (int(at[0]) for name, _, at in layout if name == time and smallest > 1):
         # rows with an event and others are counted apart; of more rows, a smaller share is hidden

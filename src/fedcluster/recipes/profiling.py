@@ -69,10 +69,7 @@ def profiling(
     (array([42., 82., 58.]), ('younger', 'older'))
     """
     layout = layout_of(columns, reported)
-    state = State(np.array(centers), np.zeros(len(centers)), memory={"texts": texts_of(layout)})
-    [answers] = yield [Task(ClusterColumns(), state, everyone=True)]
-    first = ColumnSums(state, answers)
-    about = State(first.points, state.weights, round=1, memory=state.memory)
+    first, about = yield from first_sums(np.array(centers), layout)
     cells = _cells(layout, first, smallest)
     again, *counted = yield [Task(ClusterColumns(), about, everyone=True), *cells]
     sums = ColumnSums(about, again)
@@ -271,6 +268,14 @@ class ColumnSums:
         spread = np.sqrt(squares.sum(axis=0) / total)
         means = np.vstack([self.means, self.points[0] + mean])
         return means, np.vstack([self.spreads, spread])
+
+
+def first_sums(centers: Floats, layout: Layout) -> Plan[tuple[ColumnSums, State]]:
+    """Plan one round about the columns of clusters; also return the state to ask about next."""
+    state = State(centers, np.zeros(len(centers)), memory={"texts": texts_of(layout)})
+    [answers] = yield [Task(ClusterColumns(), state, everyone=True)]
+    first = ColumnSums(state, answers)
+    return first, State(first.points, state.weights, round=1, memory=state.memory)
 
 
 def _cells(layout: Layout, sums: ColumnSums, smallest: int) -> list[Task]:
