@@ -30,7 +30,7 @@ NO_CODE |= {tokenize.ENDMARKER}
 MOST = {
     "lines of the library": 29_509,
     "lines of the application": 21_335,
-    "modules": 237,
+    "modules": 238,
     "functions": 4_686,
     "modules that a fit loads": 73,
     "constants": 249,
@@ -38,7 +38,7 @@ MOST = {
     "options": 229,
     "options of fit": 25,
     "refused combinations": 48,
-    "words of the pages": 36_068,
+    "words of the pages": 35_997,
     "pages": 28,
     "lines of tests": 66_533,
     "lines of tests of refusals and pairs": 2_757,

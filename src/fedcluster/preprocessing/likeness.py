@@ -13,72 +13,26 @@ another unit, or stand for something else.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedcluster.core import Floats
 from fedcluster.frames.columns import NumberSample
 from fedcluster.preprocessing.columns import NumericColumn
-from fedcluster.preprocessing.placeholders import (
-    evidence,
-    in_words,
-    placeholder_line,
-    placeholders,
-    shown,
-)
+from fedcluster.preprocessing.explaining import Columns
+from fedcluster.preprocessing.matching import Matched
+from fedcluster.preprocessing.placeholders import evidence, in_words, placeholder_line, placeholders
 from fedcluster.preprocessing.transform import Principal
-from fedcluster.preprocessing.units import (
-    ODD,
-    Conversion,
-    fitting_units,
-    unlikeness,
-)
-from fedcluster.texts import setting
+from fedcluster.preprocessing.units import ODD
 
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """What may have been done to a column, in words, and how it is undone."""
-
-    what: str
-    undo: Callable[[Floats], Floats]
-    factor: float | str | None = None
-    by_hand: str = ""
-
-    def mend(self, name: str, site: str | None) -> str:
-        """Return what to do: an option of the command line for a site, or else words."""
-        if site is not None and self.factor is not None:
-            return f"say {setting('sites', site, 'factors', name, to=self.factor)}"
-        if self.factor is not None and not isinstance(self.factor, str):
-            return f"multiply it by {self.factor:.6g}"
-        return f"take {self.by_hand or self.factor} of it"
-
-
-def of_unit(unit: Conversion) -> Explanation:
-    """Return that values are in another unit."""
-    back = unit.inverse
-    return Explanation(
-        f"as of {unit.between}", lambda x: x * back.scale + back.shift, factor=back.value
-    )
-
-
-EXPLANATIONS = (
-    Explanation("as logarithms to base 10", lambda x: 10.0**x, by_hand="10**x"),
-    Explanation("as natural logarithms", np.exp, by_hand="exp(x)"),
-    Explanation("as logarithms to base 2", np.exp2, by_hand="2**x"),
-    Explanation(
-        "as with points for thousands",
-        lambda x: np.where(x == np.floor(x), x, np.round(1000.0 * x)),
-        by_hand="1000x where it has decimals",
-    ),
-    Explanation("as square roots", np.square, by_hand="x**2"),
-    Explanation("as powers of 10", np.log10, by_hand="log10(x)"),
-    Explanation("as exponentials", np.log, by_hand="log(x)"),
-)
-"""What may have been done to a column whatever it measures."""
+NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / 8) for i in range(8)])
+"""Values that stand for a normal distribution, in deviations from its mean."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -109,8 +63,8 @@ class KnownColumns:
     >>> list(known.unlike(rows))
     []
     >>> print(*known.unlike(rows / 7.50062))
-    column 'sbp': 8 of 8 values are unlike those of the fit: mean 18.7 and deviation 2.79, there \
-140 and 22.3, as of kPa and mmHg; if it is another unit, multiply it by 7.50062
+    column 'sbp' has mean 18.7 and deviation 2.79, 140 and 22 in like rows of the fit, as of kPa \
+and mmHg: if it is another unit, multiply it by 7.50062
     """
 
     names: tuple[str, ...]
@@ -126,27 +80,91 @@ class KnownColumns:
 
         ``site`` names the rows for options of the command line.
         """
-        kept: dict[str, Floats] = {}
+        X = X.astype(np.float64)
         lines: dict[str, str] = {}
         for j, name in enumerate(self.names):
-            x = X[:, j][~np.isnan(X[:, j])]
-            if not self.within[j] > 0 or not len(x):
-                continue
-            kept[name], line = self._of_placeholders(j, x, site)
-            line = self._of_few(j, X, x, site) or line
-            lines |= {} if line is None else {name: line}
-        asked = {name: x for name, x in kept.items() if name not in lines}
-        unlike = [name for name, x in asked.items() if self._is_odd(self.names.index(name), x)]
-        swapped = dict(self._swapped({name: asked[name] for name in unlike}))
-        for name in unlike:
-            line = self._of_other(name, asked[name], swapped.get(name), site)
-            lines |= {} if line is None else {name: line}
+            if self.within[j] > 0 and not np.isnan(X[:, j]).all():
+                line = self._of_few(name, X[:, j], site)
+                X[:, j], found = self._of_placeholders(j, X[:, j], site)
+                if line or found:
+                    lines[name] = line or found or ""
+            else:
+                X[:, j] = np.nan
+        asked = {
+            name: x[~np.isnan(x)]
+            for name, x in zip(self.names, X.T, strict=True)
+            if name not in lines and not np.isnan(x).all()
+        }
+        far = {name: self.far(self.names.index(name), x) for name, x in asked.items()}
+        lines |= self._explained(
+            X, asked, {*asked} if self.is_exact else {*filter(far.get, far)}, site
+        )
+        for name in far.keys() - lines.keys():
+            if far[name]:
+                lines[name] = self._line(name, asked[name], far[name], site)
         yield from (lines[name] for name in self.names if name in lines)
 
-    def _is_odd(self, j: int, x: Floats) -> bool:
-        """Return whether values are far from the known ones, or one usual unit may explain them."""
-        is_near = self.distances(j, x).mean() < ODD.told
-        return bool(self.far(j, x)) or self._is_shrunk(j, x) or not is_near
+    def _explained(
+        self, X: Floats, asked: Mapping[str, Floats], may_be_odd: set[str], site: str | None
+    ) -> dict[str, str]:
+        """Return the lines of columns that are explained."""
+        places = [self.names.index(name) for name in asked]
+        most = min(ODD.most_compared, max(1, ODD.most_cells // (len(self.centers) * len(X.T))))
+        some = X[:: max(1, -(-len(X) // most))][:, places]
+        if len(some) < ODD.fewest or not places:
+            return {}
+        match = partial(self._matched, some, places)
+        usual = match(range(len(places)))
+        own = {name: NumberSample.from_values(x) for name, x in asked.items()}
+        others = {
+            name: NumberSample.from_values(np.array(self.levels[name]))
+            if name in self.levels
+            else replace(NumberSample.from_values(usual[i].usual), whole=False)
+            for i, name in enumerate(asked)
+        }
+        columns = Columns(
+            site, [*asked], own, others, some, match, where="the fit", are_rows=False, honest=0.7
+        )
+        skipped = asked.keys() - may_be_odd
+        return {name: line for name, _, line in columns.lines(skipped)}
+
+    def _matched(self, X: Floats, places: Sequence[int], by: Collection[int]) -> dict[int, Matched]:
+        """Return columns of rows beside the values that those of the nearest clusters have.
+
+        Within clusters, values are taken as normal; whole numbers are known as such.
+        """
+        with np.errstate(all="ignore"):
+            logs = [self.names[j] in self.logs for j in places]
+            Y = np.where(logs, np.log1p(X), X)
+        centers, within = self.centers[:, places], self.within[places]
+        squares = np.nan_to_num((Y[:, None] - centers) ** 2 / within, nan=0.0, posinf=1e30)
+        every = squares[:, :, [*by]].sum(axis=2)
+        found = {}
+        for i, log in enumerate(logs):
+            is_alone = not {*by} - {i}
+            nearest = (every - squares[:, :, i] * (i in by)).argmin(axis=1)
+            nearest = nearest[~np.isnan(X[:, i])]
+            if len(nearest):
+                found[i] = self._beside(X[:, i], None if is_alone else nearest, places[i], log=log)
+        return found
+
+    def _beside(self, x: Floats, nearest: NDArray[np.intp] | None, j: int, *, log: bool) -> Matched:
+        """Return a column beside values of the clusters of its rows, or of all if none is known."""
+        centers, width, is_there = self.centers[:, j], self.within[j], ~np.isnan(x)
+        shares, near = self.weights / self.weights.sum(), np.full(len(x), np.nan)
+        mean = float(shares @ centers)
+        between = float(shares @ (centers - mean) ** 2)
+        near[is_there] = mean
+        if nearest is not None:
+            near[is_there], shares = centers[nearest], np.bincount(nearest, minlength=len(centers))
+        usual = (centers[:, None] + math.sqrt(width) * NORMAL).ravel()
+        usual = np.expm1(usual) if log else usual
+        usual = np.round(usual) if (x[is_there] == np.floor(x[is_there])).all() else usual
+        weights = np.repeat(shares / shares.sum() / len(NORMAL), len(NORMAL))
+        order = np.argsort(usual, kind="stable")
+        order = order[weights[order] > 0]
+        bound = math.sqrt(between / (between + width)) if nearest is not None else 0.0
+        return Matched(x, usual[order], weights[order], near, lambda: bound)
 
     # How far values are
 
@@ -177,12 +195,6 @@ class KnownColumns:
         is_sure = odds[best] > -math.log(ODD.sure)
         return max(best + 1, int(np.count_nonzero(t > 1 / ODD.least))) if is_sure else 0
 
-    def _is_shrunk(self, j: int, x: Floats) -> bool:
-        """Return whether values are much closer together than the known ones, but not equal."""
-        deviation = float(x.std())
-        least = ODD.share * self._moments(j)[1]
-        return self.is_exact and len(x) >= ODD.fewest and 0 < deviation < least
-
     # What explains it
 
     def _moments(self, j: int) -> tuple[float, float]:
@@ -192,17 +204,8 @@ class KnownColumns:
         between = float(shares @ (self.centers[:, j] - mean) ** 2)
         return mean, math.sqrt(self.within[j] + between)
 
-    def _misfit(self, j: int, x: Floats) -> float:
-        """Return the difference of values from the known ones: inf if they are far from these."""
-        with np.errstate(all="ignore"):
-            y = np.log1p(x) if self.names[j] in self.logs else x
-        if not np.isfinite(y).all() or not y.std() > 0 or self.far(j, x):
-            return math.inf
-        mean, deviation = self._moments(j)
-        return unlikeness((float(y.mean()), float(y.std())), (mean, deviation))
-
     def _of_placeholders(self, j: int, x: Floats, site: str | None) -> tuple[Floats, str | None]:
-        """Return values without placeholders that are new, and the line of these."""
+        """Return values (n,), nan for placeholders that are new, and the line of these."""
         found, rest = placeholders(NumberSample.from_values(x))
         is_far = self.distances(j, np.array([*found])) > 1 / ODD.least
         odd = {
@@ -210,160 +213,30 @@ class KnownColumns:
             for (value, count), far in zip(found.items(), is_far, strict=True)
             if far or rest.low < value < rest.high
         }
-        line = placeholder_line(self.names[j], site, odd, len(x), rest) if odd else None
-        return x[~np.isin(x, [*odd])], line
+        n = int((~np.isnan(x)).sum())
+        line = placeholder_line(self.names[j], site, odd, n, rest) if odd else None
+        return np.where(np.isin(x, [*odd]), np.nan, x), line
 
-    def _of_few(self, j: int, X: Floats, x: Floats, site: str | None) -> str | None:
-        """Return the line of a column with few values, or few rows with one; else None."""
-        name, n = self.names[j], len(X)
-        if n >= ODD.fewest and len(x) < n / 2:
-            return f"{in_words(name, site)}: {n - len(x)} of {n} values are missing"
-        if (line := self._of_stuck(name, x, site)) is not None:
-            return line
-        values = np.unique(x)
-        levels = self.levels.get(name)
-        # one value alone may be the site's number
-        is_few = len(values) == 1 or len(x) < ODD.fewest
-        if levels is None or is_few or not self._is_recoded(x, levels):
+    def _of_few(self, name: str, x: Floats, site: str | None) -> str | None:
+        """Return the line of a column with few values, or all equal but no code; else None."""
+        known, n = x[~np.isnan(x)], len(x)
+        if n >= ODD.fewest and len(known) < n / 2:
+            return f"{in_words(name, site)}: {n - len(known)} of {n} values are missing"
+        if len(known) < ODD.enough or np.ptp(known) > 0 or known[0].is_integer():
             return None
-        known, own = (shown(each) for each in (np.array(levels), values))
-        line = f"{in_words(name, site)}: it holds {own}, and {known} in the fit"
-        if len(values) != len(levels) or np.ptp(values) != np.ptp(levels):
-            return f"{line}; see whether it means the same there"
-        ways = [
-            Conversion(1.0, levels[0] - values[0], ""),
-            Conversion(-1.0, levels[0] + values[-1], ""),
-        ]
-        way = self._way(X, j, ways)
-        if way is None:
-            return f"{line}; see which is which"
-        found = Explanation("", np.positive, way.value)
-        return f"{line}; if rows mean the same, {found.mend(name, site)}"
-
-    def _of_stuck(self, name: str, x: Floats, site: str | None) -> str | None:
-        """Return the line of a column of which all values are equal, but no code, or None."""
-        if len(x) < ODD.enough or np.ptp(x) > 0 or x[0].is_integer():
-            return None
-        line = f"{in_words(name, site)}: {len(x)} of {len(x)} values are {x[0]:.6g}"
+        line = f"{in_words(name, site)}: {len(known)} of {len(known)} values are {known[0]:.6g}"
         return f"{line}; see whether it was measured"
 
-    def _is_recoded(self, x: Floats, levels: Sequence[float]) -> bool:
-        """Return whether values are others than a few known ones: one end is new, and one lacks.
-
-        Of two values, any other one is new.
-        """
-        is_known = np.isin(x, levels)
-        new = float(np.mean(~is_known))
-        if len(levels) == 2:
-            return new >= ODD.share
-        ends = [levels[0], levels[-1]]
-        lost = [end for end in ends if end not in x]
-        return new >= ODD.least and len(lost) == 1 and len(x) >= ODD.enough
-
-    def _way(self, X: Floats, j: int, ways: Sequence[Conversion]) -> Conversion | None:
-        """Return which of two codings, of which one is reversed, goes with the other columns."""
-        tried = [self._joint(X, j, way.scale * X[:, j] + way.shift) for way in ways]
-        apart = tried[1] - tried[0]
-        score, error = float(apart.mean()), float(apart.std() / math.sqrt(len(apart)))
-        if abs(score) <= math.sqrt(-2 * math.log(ODD.sure)) * error:
-            return None
-        return ways[0 if score > 0 else 1]
-
-    def _joint(self, X: Floats, j: int, values: Floats) -> Floats:
-        """Return squared distances of rows to the nearest centre, with other values in j, (n,)."""
-        nearest = np.full(len(X), np.inf)
-        known = np.where(self.within > 0, self.within, np.inf)
-        with np.errstate(all="ignore"):
-            Y = np.column_stack(
-                [np.log1p(x) if n in self.logs else x for n, x in zip(self.names, X.T, strict=True)]
-            )
-            Y[:, j] = values
-            for center in self.centers:
-                np.minimum(nearest, np.nansum((Y - center) ** 2 / known, axis=1), out=nearest)
-        return nearest
-
-    def _of_unit(self, j: int, x: Floats, site: str | None) -> str | None:
-        """Return the line of a column that another unit explains, or None."""
-        name = self.names[j]
-        if name in self.logs or len(x) < ODD.fewest or not x.std() > 0:
-            return None
-        before = float(self.distances(j, x).mean())
-        here, there = (float(x.mean()), float(x.std())), self._moments(j)
-        units = fitting_units(name, here, there) if before >= ODD.told else []
-        found = [
-            each
-            for each in map(of_unit, units)
-            if not self.far(j, back := each.undo(x))
-            and self.distances(j, back).mean() < before / ODD.margin
-        ]
-        if not found:
-            return None
-        more = "".join(f", or else {each.what[6:]} ({each.factor})" for each in found[1:])
-        first = replace(found[0], what=f"{found[0].what}{more}")
-        return self._line(name, x, first, site, "if it is another unit, ")
-
-    def _of_other(self, name: str, x: Floats, other: str | None, site: str | None) -> str | None:
-        """Return the line of a column that is unlike the known one for another reason, or none.
-
-        Values that are only closer together than the known ones need one.
-        """
-        if other is not None:
-            found = Explanation(f"as of column {other!r}, and that as of this", np.positive)
-            both = ((name, other), (other, name))
-            say = " ".join(setting("sites", site or "", "rename", a, to=b) for a, b in both)
-            mend = "rename both" if site is None else f"say {say}"
-            return f"{self._line(name, x, found, site)}; if they are exchanged, {mend}"
-        j = self.names.index(name)
-        if (line := self._of_unit(j, x, site)) is not None:
-            return line
-        fits: list[tuple[float, Explanation]] = []
-        for each in EXPLANATIONS if len(x) >= ODD.fewest else ():
-            with np.errstate(all="ignore"):
-                fits.append((self._misfit(j, each.undo(x)), each))
-        fits.sort(key=lambda both: both[0])
-        is_far = bool(self.far(j, x))
-        is_alike = self._misfit(j, x) <= ODD.alike
-        sure = (
-            fits
-            and not is_alike
-            and fits[0][0] <= (ODD.alike if is_far else ODD.alike / ODD.margin)
-        )
-        if sure and fits[1][0] > ODD.margin * fits[0][0]:
-            return self._line(name, x, fits[0][1], site, "if so, ")
-        return self._line(name, x, None, site) if is_far else None
-
-    def _swapped(self, odd: Mapping[str, Floats]) -> Iterator[tuple[str, str]]:
-        """Yield pairs of columns, each of which is like the other one."""
-        places = {name: self.names.index(name) for name in odd}
-        for name, j in places.items():
-            like = [
-                other
-                for other, i in places.items()
-                if other != name and self._misfit(j, odd[name]) > ODD.margin * ODD.alike
-                if max(self._misfit(i, odd[name]), self._misfit(j, odd[other])) <= ODD.alike
-            ]
-            if len(like) == 1:
-                yield name, like[0]
-
-    # In words
-
-    def _line(
-        self, name: str, x: Floats, found: Explanation | None, site: str | None, given: str = ""
-    ) -> str:
-        j = self.names.index(name)
-        mean, deviation = self._moments(j)
-        many = self.far(j, x) or len(x)
+    def _line(self, name: str, x: Floats, many: int, site: str | None) -> str:
+        """Return the line of a column that nothing explains."""
+        mean, deviation = self._moments(self.names.index(name))
         with np.errstate(all="ignore"):
             y = np.log1p(x) if name in self.logs else x
-        line = (
+        return (
             f"{in_words(name, site)}: {many} of {len(x)} values are unlike those of "
             f"the fit: mean {y.mean():.3g} and deviation {y.std():.3g}, there {mean:.3g} and "
-            f"{deviation:.3g}"
+            f"{deviation:.3g}; see whether it means the same there"
         )
-        if found is None:
-            return f"{line}; see whether it means the same there"
-        mend = f"; {given}{found.mend(name, site)}" if given else ""
-        return f"{line}, {found.what}{mend}"
 
 
 # What a model knows

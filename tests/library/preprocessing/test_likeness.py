@@ -75,7 +75,7 @@ CHANGES: dict[str, tuple[str, Change, str]] = {
     "fahrenheit": ("temp", times("temp", 1.8, 32), "factors.temp=0.555556x-17.7778"),
     "thousands": ("income", times("income", 0.001, digits=2), "factors.income=1000"),
     "sign": ("temp", times("temp", -1), "factors.temp=-1"),
-    "shift": ("age", times("age", 1, 1000), "mean 1.05e.03.*see whether"),
+    "shift": ("age", times("age", 1, 1000), "1000 more than that.*factors.age=1x-1000"),
     "log10": ("income", lambda x: x.assign(income=np.log10(x.income).round(3)), "take 10..x"),
     "ln": ("glucose", lambda x: x.assign(glucose=np.log(x.glucose).round(3)), "take exp.x"),
     "exchanged": (
@@ -118,7 +118,7 @@ def test_new_rows_of_another_unit_or_code_are_named_with_what_mends_it(kind, dra
     name, change, said = CHANGES[kind]
     for model, rows in drawn:
         lines = model.check({"new": change(rows)}, options=True)
-        assert [line for line in lines if f"column {name!r} at new" in line][:1] == [
+        assert [line for line in lines if line.startswith(f"column {name!r} ")][:1] == [
             line for line in lines if re.search(said, line)
         ][:1]
         assert len(lines) == (2 if kind == "exchanged" else 1), lines
@@ -176,7 +176,7 @@ def test_what_is_said_in_python_makes_the_column_alike(kind, drawn) -> None:
     elif "rename both" in line:
         new = new.rename(columns={"height": "weight", "weight": "height"})
     else:
-        assert kind in ("shift", "stuck", "missing")
+        assert kind in ("stuck", "missing")
         return
     assert model.check(new) == ()
 
@@ -245,7 +245,7 @@ def test_a_mixture_and_rows_without_a_preparation_are_known_too() -> None:
     fit = FederatedGaussianMixture(3, random_state=0).fit([rows[:200], rows[200:400]])
     assert Model.from_estimator(fit).check(rows[400:]) == ()
     [line] = Model.from_estimator(fit).check(CHANGES["mmol"][1](rows[400:]))
-    assert "column 'glucose': 200 of 200 values" in line
+    assert "column 'glucose' has mean 7.31" in line
 
 
 def lost_points(rows: Frame) -> Frame:
