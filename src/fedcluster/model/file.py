@@ -505,8 +505,8 @@ class Model:
         >>> model.check(rows)
         ()
         >>> print(*model.check(np.array(rows) / 18.0182))
-        column 'glucose': 8 of 8 values are unlike those of the fit: mean 7.64 and deviation 2.41, \
-there 129 and 42.4, as of mmol/l and mg/dl of glucose; if it is another unit, multiply it by 18.0182
+        column 'glucose' has mean 7.64 and deviation 2.41, 129 and 42.4 in like rows of the fit, \
+as of mmol/l and mg/dl of glucose: if it is another unit, multiply it by 18.0182
         """
         return tuple(self._unlike(self.row_form.read(X), options=options))
 

@@ -17,7 +17,7 @@ from fedcluster.core import Data, Floats
 from fedcluster.errors import listed
 from fedcluster.frames.columns import NumberSample, codes_option, columns_of
 from fedcluster.preprocessing.agreement import level_warnings
-from fedcluster.preprocessing.explaining import APART, Columns
+from fedcluster.preprocessing.explaining import Columns
 from fedcluster.preprocessing.matching import like, matched
 from fedcluster.preprocessing.placeholders import (
     misplaced_points,
@@ -176,7 +176,7 @@ def _renames(
         shares = {other: float((matches[is_level] == other).mean()) for other in lost}
         best = max(shares, key=lambda other: shares[other])
         usual = float((matches[~is_level] == best).mean()) if not is_level.all() else 1.0
-        if shares[best] >= max(0.5, APART.margin * usual):
+        if shares[best] >= max(0.5, ODD.margin * usual):
             pairs[level] = best
     return pairs
 

@@ -69,13 +69,11 @@ class Apart:
     honest: float = 0.45
     """Unlikeness to like rows elsewhere that honest sites have, in deviations: of 6,705 columns in
     draws of sites with other shares of the same kinds of rows, 1.3 % had more."""
-    margin: float = 2.75  # how many times as unlike as after the explanation
     beside: float = 2.0  # how many times as unlike as the other columns of the site
     likelier: float = 0.3  # bonus for a unit of what the name says
     near: float = 0.1  # how much worse than the best, or chance, another one may fit to be named
     sure: float = 4.0  # standard errors from which on a correlation is not by chance
     rest: float = 0.75  # quantile of the unlikeness of the other columns that tells honest sites
-    impossible: float = 6.0  # deviations from which on a shift of the values is believed
     comparable: float = 0.55  # unlikeness of the other columns of a site, at most
     other: float = 1.3  # unlikeness from which on more than a unit is believed
     wide: float = 1.6  # logarithm of the factor from which on a unit needs no name that says it
@@ -205,7 +203,7 @@ class Columns:
     def _is_sure(self, beside: Matched, found: _Found, usual: float) -> bool:
         """Return whether other columns of the site are alike enough to tell that one is not."""
         if math.isnan(usual):  # no other column shows which kinds of rows a site has
-            return found.unlike >= APART.margin * APART.honest
+            return found.unlike >= ODD.margin * APART.honest
         if found.unlike >= APART.beside * usual and usual <= APART.comparable:
             return True
         is_level = bool(found.ways) and found.ways[0] in (LONE, UNSURE)
@@ -301,7 +299,7 @@ class Columns:
         if not first and usual > APART.sure * error and beside.along(x) < usual / 2 - 2 * error:
             return False
         off, before = beside.unlike(x), beside.unlike(beside.values)
-        most, margin = (2 * self.honest, APART.beside) if first else (self.honest, APART.margin)
+        most, margin = (2 * self.honest, APART.beside) if first else (self.honest, ODD.margin)
         is_better = off * margin <= before or _is_against(beside, beside.values)
         return off <= math.hypot(most, beside.noise) and is_better
 
@@ -333,7 +331,7 @@ class Columns:
         yield from self._units(name, beside)
         (mean, spread), x = beside.moments, beside.known
         apart, width = abs(mean - float(x.mean())), max(spread, float(x.std()))
-        if apart >= APART.impossible * width > 0:
+        if apart >= ODD.impossible * width > 0:
             sign = -1.0 if is_against else 1.0
             digits = -round(math.log10(width / math.sqrt(len(x))))
             shift = round(mean - sign * float(x.mean()), digits)

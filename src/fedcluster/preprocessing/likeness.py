@@ -31,8 +31,9 @@ from fedcluster.preprocessing.placeholders import evidence, in_words, placeholde
 from fedcluster.preprocessing.transform import Principal
 from fedcluster.preprocessing.units import ODD
 
-NORMAL = np.array([NormalDist().inv_cdf((i + 0.5) / 8) for i in range(8)])
-"""Values that stand for a normal distribution, in deviations from its mean."""
+QUANTILES = np.array([NormalDist().inv_cdf((i + 0.5) / 8) for i in range(8)])
+NORMAL = QUANTILES / QUANTILES.std()
+"""Values that stand for a normal distribution, with its mean 0 and deviation 1."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,7 +64,7 @@ class KnownColumns:
     >>> list(known.unlike(rows))
     []
     >>> print(*known.unlike(rows / 7.50062))
-    column 'sbp' has mean 18.7 and deviation 2.79, 140 and 22 in like rows of the fit, as of kPa \
+    column 'sbp' has mean 18.7 and deviation 2.79, 140 and 22.3 in like rows of the fit, as of kPa \
 and mmHg: if it is another unit, multiply it by 7.50062
     """
 

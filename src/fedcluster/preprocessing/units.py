@@ -38,9 +38,7 @@ class Thresholds:
     near: float = 0.35  # how much worse than the best a conversion may fit to be named as well
     likelier: float = 0.2
     """Bonus for conversions of what the name says, or else for powers of ten."""
-    impossible: float = 6.0  # unlikeness from which on a column is named if no unit fits
-    told: float = 1.5
-    """Mean squared distance, over that within clusters, from which on a unit is believed."""
+    impossible: float = 6.0  # deviations from which on a column is named though no unit fits
     # distances from the other values
     gap: float = 0.25  # of a code or a low value, in ranges of the others
     spread: float = 1.2  # of a typing error, in ranges of the others or of their logarithms
