@@ -189,26 +189,41 @@ class Columns:
         found = self._explained({j: each for j, each in beside.items() if j in every}, first=True)
         if not found:
             return {}
-        # what is odd itself tells nothing about the others
-        beside |= self.match(every - set(found))
-        rest = [beside[j].unlike(beside[j].values) for j in every & set(beside) - set(found)]
+        # what is odd itself tells nothing about the others, but for levels that are moved
+        others, again = every - set(found), [*found]
+        moved = (
+            {}
+            if others
+            else {j: each for j, each in found.items() if self._is_moved(self.names[j])}
+        )
+        beside |= {j: each for j, each in self.match(others).items() if j not in moved}
+        rest = [beside[j].unlike(beside[j].values) for j in others & set(beside)]
         usual = float(np.quantile(rest, APART.rest)) if rest else math.nan
-        again = self._explained({j: beside[j] for j in found}, first=False)
+        found = (
+            self._explained({j: beside[j] for j in again if j not in moved}, first=False) | moved
+        )
         return {
             self.names[j]: (beside[j], each)
-            for j, each in again.items()
-            if self._is_sure(beside[j], each, usual)
+            for j, each in found.items()
+            if self._is_sure(self.names[j], beside[j], each, usual)
         }
 
-    def _is_sure(self, beside: Matched, found: _Found, usual: float) -> bool:
+    def _is_sure(self, name: str, beside: Matched, found: _Found, usual: float) -> bool:
         """Return whether other columns of the site are alike enough to tell that one is not."""
         if math.isnan(usual):  # no other column shows which kinds of rows a site has
-            return found.unlike >= ODD.margin * APART.honest
+            is_moved = bool(found.ways) and found.ways[0].what == LEVELS and self._is_moved(name)
+            return is_moved or found.unlike >= ODD.margin * APART.honest
         if found.unlike >= APART.beside * usual and usual <= APART.comparable:
             return True
         is_level = bool(found.ways) and found.ways[0] in (LONE, UNSURE)
         is_other = is_level or _is_against(beside, beside.values)
         return is_other and usual <= APART.honest
+
+    def _is_moved(self, name: str) -> bool:
+        """Return whether both ends of a few levels are others, by as much."""
+        own, others = self.own[name], self.others[name]
+        is_moved = own.low != others.low and own.low - others.low == own.high - others.high
+        return is_moved and self._has_levels(name)
 
     def _explained(self, beside: Mapping[int, Matched], *, first: bool) -> dict[int, _Found]:
         odd = {j: each for j, each in beside.items() if self._is_odd(self.names[j], each)}
@@ -226,7 +241,8 @@ class Columns:
             return False
         is_unlike = beside.unlike(beside.values) >= math.hypot(APART.honest, beside.noise)
         is_against = _is_against(beside, beside.values)
-        return is_unlike or is_against or self._lone_level(name) is not None
+        is_level = self._is_moved(name) or self._lone_level(name) is not None
+        return is_unlike or is_against or is_level
 
     def _is_part(self, name: str, *, nearest: int = 5, most: float = 3.0) -> bool:
         """Return whether values begin where those of other sites end, as of persons of other ages.
@@ -274,10 +290,11 @@ class Columns:
             if beside.unlike(rest) <= math.hypot(self.honest, beside.noise):
                 return (LONE,)
         odds: list[tuple[float, Explanation]] = []
+        is_moved = self._is_moved(name)
         for bonus, way in self._possible(name, beside):
             with np.errstate(all="ignore"):
                 back = way.undo(beside.values)
-            if self._fits(beside, back, first):
+            if self._fits(beside, back, first, is_likely=is_moved):
                 odds.append((beside.unlike(back) - bonus, way))
         odds.sort(key=lambda both: both[0])
         near = max(APART.near, beside.noise)
@@ -285,8 +302,10 @@ class Columns:
             return (UNSURE,)
         return tuple(way for off, way in odds if off <= odds[0][0] + near)[:3]
 
-    def _fits(self, beside: Matched, x: Floats, first: bool) -> bool:
+    def _fits(self, beside: Matched, x: Floats, first: bool, *, is_likely: bool = False) -> bool:
         """Return whether values are as those of like rows, and go with them as elsewhere.
+
+        They must be so better than before, and by a margin if they are not likely to.
 
         Of a part of the values, as where sites have rows of other ages, the correlation is
         smaller; and so it is at ``first``, when columns by which rows are alike may be odd, too.
@@ -300,6 +319,7 @@ class Columns:
             return False
         off, before = beside.unlike(x), beside.unlike(beside.values)
         most, margin = (2 * self.honest, APART.beside) if first else (self.honest, ODD.margin)
+        margin = 1.0 if is_likely else margin
         is_better = off * margin <= before or _is_against(beside, beside.values)
         return off <= math.hypot(most, beside.noise) and is_better
 

@@ -494,7 +494,7 @@ def units_of(name: str) -> list[Conversion]:
     words, kinds = words_of(name), measured(name)
     unit = next((NAMED[word] for word in words[::-1] if word in NAMED), None)
     known = (each for each in (*UNITS, *SPECIAL_UNITS) if not each.kind or each.kind in kinds)
-    kept = list(known if kinds else UNITS)
+    kept = [*{each.between: each for each in (known if kinds else UNITS)}.values()]
     if unit is None:
         return kept
     return [each for each in kept if not each.kind or unit in re.findall(r"[\w/]+", each.between)]

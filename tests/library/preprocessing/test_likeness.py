@@ -323,6 +323,19 @@ def test_honest_sites_are_alike() -> None:
     assert len(said) * 200 <= columns, said
 
 
+def test_answers_that_all_begin_with_0_at_one_site_are_renumbered(here) -> None:
+    rng = np.random.default_rng(3)
+    for site in "abc":
+        kind = rng.integers(2, size=100)
+        means = np.where((kind[:, None] + np.arange(5)) % 2, 1.7, 4.4)
+        answers = np.clip(np.round(rng.normal(means, 0.7)), 1, 5).astype(int) - (site == "c")
+        Frame(answers, columns=[f"q{j}" for j in range(5)]).to_csv(f"{site}.csv", index=False)
+    lines = run("check", "a.csv", "b.csv", "c.csv").stderr.splitlines()
+    assert [line.rpartition(" --set ")[2] for line in lines] == [
+        f"sites.c.factors.q{j}=1x+1" for j in range(5)
+    ]
+
+
 def test_what_is_written_otherwise_is_not_exchanged_nor_what_others_hold_mistyped() -> None:
     rng, names = np.random.default_rng(0), ("age", "other", "near", "far")
     sites = {}
