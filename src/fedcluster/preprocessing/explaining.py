@@ -175,10 +175,11 @@ class Columns:
         return None
 
     def _has_levels(self, name: str) -> bool:
-        """Return whether a column holds a few whole numbers at all sites."""
+        """Return whether a column holds a few whole numbers at all sites, each in many rows."""
         own, others = self.own[name], self.others[name]
         is_few = len(own.values) <= ODD.few >= len(others.values)
-        return is_few and own.whole and others.whole
+        are_many = not self.are_rows or min(own.n, others.n) >= ODD.enough
+        return is_few and are_many and own.whole and others.whole
 
     # What explains a column
 
