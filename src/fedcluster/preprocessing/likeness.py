@@ -109,9 +109,12 @@ and mmHg: if it is another unit, multiply it by 7.50062
         self, X: Floats, asked: Mapping[str, Floats], may_be_odd: set[str], site: str | None
     ) -> dict[str, str]:
         """Return the lines of columns that are explained."""
-        places = [self.names.index(name) for name in asked]
         most = min(ODD.most_compared, max(1, ODD.most_cells // (len(self.centers) * len(X.T))))
-        some = X[:: max(1, -(-len(X) // most))][:, places]
+        some = X[:: max(1, -(-len(X) // most))]
+        places = [
+            j for j, n in enumerate(self.names) if n in asked and not np.isnan(some[:, j]).all()
+        ]
+        some, asked = some[:, places], {self.names[j]: asked[self.names[j]] for j in places}
         if len(some) < ODD.fewest or not places:
             return {}
         match = partial(self._matched, some, places)

@@ -23,6 +23,7 @@ from fedcluster.frames.columns import code_questions
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.comparison import unlike_sites
+from fedcluster.preprocessing.likeness import KnownColumns
 from fedcluster.preprocessing.units import unit_warnings
 
 Frame = pd.DataFrame
@@ -210,6 +211,16 @@ def parts(rows: Frame, kind: np.ndarray, rng: np.random.Generator) -> Iterator[F
     yield rows[kind == kind[0]]
     yield rows.iloc[by_age[: len(rows) // 8]]
     yield rows.iloc[by_age[-len(rows) // 8 :]]
+
+
+def test_a_column_without_a_value_in_the_rows_that_are_matched_is_left_alone() -> None:
+    rng = np.random.default_rng(4)
+    rows = rng.normal(50, 5, (4001, 2)).round(1)
+    rows[::3, 1] = np.nan
+    known = KnownColumns(("a", "b"), np.full((1, 2), 50.0), np.ones(1), np.full(2, 25.0))
+    assert list(known.unlike(rows)) == []
+    [line] = known.unlike(np.column_stack([rows[:, 0] / 100, rows[:, 1]]))
+    assert line.endswith("multiply it by 100")
 
 
 def test_honest_new_rows_of_other_shares_are_like_those_of_the_fit() -> None:
