@@ -7,6 +7,7 @@ may have been done to a column is tried: an explanation is given if the column i
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 
@@ -127,24 +128,37 @@ def _renamed(sites: Mapping[str, Data], rows: Mapping[str, Floats]) -> Iterator[
     Which of the levels that it lacks one of its own is, rows tell that are alike in the numbers.
     """
     texts = {site: _texts(data, len(rows[site])) for site, data in sites.items()}
-    spelled = "; ".join(level_warnings({site: data.columns for site, data in sites.items()}))
     for name in next(iter(texts.values())):
-        if f"column {name!r}" in spelled or not all(name in each for each in texts.values()):
+        if not all(name in each for each in texts.values()):
             continue
-        for site, own in texts.items():
-            others = np.concatenate([each[name] for key, each in texts.items() if key != site])
-            new, lost = _apart(own[name], others), _apart(others, own[name])
-            if not 0 < len(new) <= len(lost) <= ODD.few:
+        counts = {site: Counter(filter(None, own[name].tolist())) for site, own in texts.items()}
+        every = sum(counts.values(), Counter[str]())
+        for site, own in counts.items():
+            new = sorted(t for t, n in own.items() if n == every[t] >= ODD.fewest)
+            lost = sorted(t for t, n in every.items() if t not in own and n >= ODD.fewest)
+            if not 0 < len(new) <= len(lost) <= ODD.few or _is_spelled(sites, name):
                 continue
-            elsewhere = np.concatenate([X for key, X in rows.items() if key != site])
+            others, elsewhere = (
+                np.concatenate([each for key, each in of_sites.items() if key != site])
+                for of_sites in ({key: each[name] for key, each in texts.items()}, rows)
+            )
             place, matches = like(rows[site], elsewhere)
-            pairs = _renames(own[name][place], others[matches], new, lost)
+            pairs = _renames(texts[site][name][place], others[matches], new, lost)
             if len(pairs) == len(new) == len({*pairs.values()}):
                 first = listed([f"{a!r} is what others call {b!r}" for a, b in pairs.items()])
                 yield (
                     f"column {name!r} at {site}: by rows that are alike in the other columns, "
                     f"{first}; if so, say {codes_option(name, [*pairs.items()])}"
                 )
+
+
+def _is_spelled(sites: Mapping[str, Data], name: str) -> bool:
+    """Return whether a column of text has a warning of its own, which pairs texts by spelling."""
+    described = {
+        site: [column for column in data.columns if column.name == name]
+        for site, data in sites.items()
+    }
+    return any(level_warnings(described))
 
 
 def _texts(data: Data, n: int) -> dict[str, NDArray[np.str_]]:
@@ -156,12 +170,6 @@ def _texts(data: Data, n: int) -> dict[str, NDArray[np.str_]]:
             levels = np.array([*column.levels, ""], dtype=np.str_)
             found[column.name] = levels[np.where(np.isnan(code), -1, code).astype(np.intp)]
     return found
-
-
-def _apart(texts: NDArray[np.str_], others: NDArray[np.str_]) -> list[str]:
-    """Return the texts that several rows have, and none of others."""
-    levels, counts = np.unique(texts[~np.isin(texts, others)], return_counts=True)
-    return [str(level) for level in levels[counts >= ODD.fewest] if level]
 
 
 def _renames(

@@ -20,7 +20,7 @@ from fedcluster.preprocessing.units import ODD, Conversion, measured, units_of
 from fedcluster.texts import setting
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
     """What may have been done to a column, in words, and how it is undone."""
 
@@ -38,12 +38,15 @@ class Explanation:
         return f"take {self.by_hand or self.factor} of it"
 
 
+def undo_of(way: Conversion) -> Callable[[Floats], Floats]:
+    """Return a function that converts values."""
+    return lambda x: way.scale * x + way.shift
+
+
 def of_unit(unit: Conversion) -> Explanation:
     """Return that values are in another unit."""
     back = unit.inverse
-    return Explanation(
-        f"as of {unit.between}", lambda x: x * back.scale + back.shift, factor=back.value
-    )
+    return Explanation(f"as of {unit.between}", undo_of(back), back.value)
 
 
 EXPLANATIONS = (
@@ -190,19 +193,15 @@ class Columns:
         found = self._explained({j: each for j, each in beside.items() if j in every}, first=True)
         if not found:
             return {}
-        # what is odd itself tells nothing about the others, but for levels that are moved
-        others, again = every - set(found), [*found]
-        moved = (
-            {}
-            if others
-            else {j: each for j, each in found.items() if self._is_moved(self.names[j])}
-        )
+        # what is odd itself tells nothing about the others, but for levels that are all moved
+        others, moved = every - set(found), dict[int, _Found]()
+        if not others:
+            moved = {j: each for j, each in found.items() if self._is_moved(self.names[j])}
+        rest = found.keys() - moved.keys()
         beside |= {j: each for j, each in self.match(others).items() if j not in moved}
-        rest = [beside[j].unlike(beside[j].values) for j in others & set(beside)]
-        usual = float(np.quantile(rest, APART.rest)) if rest else math.nan
-        found = (
-            self._explained({j: beside[j] for j in again if j not in moved}, first=False) | moved
-        )
+        honest = [beside[j].unlike(beside[j].values) for j in others & set(beside)]
+        usual = float(np.quantile(honest, APART.rest)) if honest else math.nan
+        found = self._explained({j: beside[j] for j in found if j in rest}, first=False) | moved
         return {
             self.names[j]: (beside[j], each)
             for j, each in found.items()
@@ -212,7 +211,7 @@ class Columns:
     def _is_sure(self, name: str, beside: Matched, found: _Found, usual: float) -> bool:
         """Return whether other columns of the site are alike enough to tell that one is not."""
         if math.isnan(usual):  # no other column shows which kinds of rows a site has
-            is_moved = bool(found.ways) and found.ways[0].what == LEVELS and self._is_moved(name)
+            is_moved = bool(found.ways) and self._is_moved(name)
             return is_moved or found.unlike >= ODD.margin * APART.honest
         if found.unlike >= APART.beside * usual and usual <= APART.comparable:
             return True
@@ -444,11 +443,6 @@ UNSURE = Explanation(LEVELS, np.positive)
 """Levels that no other numbering explains."""
 
 
-def undo_of(way: Conversion) -> Callable[[Floats], Floats]:
-    """Return a function that converts values."""
-    return lambda x: way.scale * x + way.shift
-
-
 def _shifted(way: Conversion) -> Explanation:
     """Return that values are counted from another point, or down from one."""
     how = f"{abs(way.shift):g} {'less' if way.shift > 0 else 'more'} than that"
@@ -480,7 +474,7 @@ def _as_scaled(beside: Matched, own: NumberSample) -> Iterator[tuple[float, Expl
         yield 1.0, Explanation("as scaled from 0 to 1", undo, by_hand=ask)
     if len(own.values) > ODD.few and np.allclose(places, own.values):
         back = beside.values.copy()
-        order = np.searchsorted(shares, ranks(beside.known))
+        order = np.searchsorted(shares, ranks(beside.known, beside.known))
         back[~np.isnan(back)] = beside.usual[np.minimum(order, len(shares) - 1)]
         yield 1.0, Explanation("as ranks", lambda _: back, by_hand=ask)
 

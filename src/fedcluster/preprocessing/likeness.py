@@ -85,10 +85,10 @@ and mmHg: if it is another unit, multiply it by 7.50062
         lines: dict[str, str] = {}
         for j, name in enumerate(self.names):
             if self.within[j] > 0 and not np.isnan(X[:, j]).all():
-                line = self._of_few(name, X[:, j], site)
+                few = self._of_few(name, X[:, j], site)
                 X[:, j], found = self._of_placeholders(j, X[:, j], site)
-                if line or found:
-                    lines[name] = line or found or ""
+                if (line := few or found) is not None:
+                    lines[name] = line
             else:
                 X[:, j] = np.nan
         asked = {

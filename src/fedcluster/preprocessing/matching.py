@@ -96,7 +96,7 @@ class Matched:
     def along(self, x: Floats) -> float:
         """Return the rank correlation of values with their matches, 0 if all are equal."""
         there = ~np.isnan(x + self.near)
-        return _correlation(ranks(x[there]), self.near[there]) if there.any() else 0.0
+        return _correlation(ranks(x[there], x[there]), self.near[there]) if there.any() else 0.0
 
 
 def _length(square: float) -> float:
@@ -104,11 +104,11 @@ def _length(square: float) -> float:
     return math.sqrt(square * 2.0 * math.pi * math.sqrt(3.0))
 
 
-def ranks(x: Floats) -> Floats:
-    """Return mean ranks from 0 to 1."""
-    ordered = np.sort(x)
+def ranks(x: Floats, among: Floats) -> Floats:
+    """Return mean ranks from 0 to 1 among values."""
+    ordered = np.sort(among)
     both = np.searchsorted(ordered, x, "left") + np.searchsorted(ordered, x, "right")
-    shares: Floats = both / (2.0 * len(x))
+    shares: Floats = both / (2.0 * len(among))
     return shares
 
 
@@ -162,10 +162,10 @@ def _matches_elsewhere(V: Floats, by: Sequence[int]) -> tuple[NDArray[np.intp], 
 
 
 def _along_elsewhere(
-    ranks: Floats, matches: Callable[[], tuple[NDArray[np.intp], NDArray[np.intp]]]
+    places: Floats, matches: Callable[[], tuple[NDArray[np.intp], NDArray[np.intp]]]
 ) -> float:
     some, nearest = matches()
-    return _correlation(ranks[some], ranks[nearest].mean(axis=1))
+    return _correlation(places[some], places[nearest].mean(axis=1))
 
 
 def _some(X: Floats, most: int) -> Floats:
@@ -177,12 +177,10 @@ def _in_ranks(own: Floats, others: Floats) -> tuple[Floats, Floats]:
     """Return rows in ranks among the others from 0 to 1, the middle if missing."""
     U, V = np.full(own.shape, 0.5), np.full(others.shape, 0.5)
     for j in range(own.shape[1]):
-        known = np.sort(others[:, j][~np.isnan(others[:, j])])
+        known = others[:, j][~np.isnan(others[:, j])]
         for place, x in ((U[:, j], own[:, j]), (V[:, j], others[:, j])):
-            there = ~np.isnan(x)
             if len(known):
-                both = np.searchsorted(known, x[there]) + np.searchsorted(known, x[there], "right")
-                place[there] = both / (2.0 * len(known))
+                place[~np.isnan(x)] = ranks(x[~np.isnan(x)], known)
     return U, V
 
 
@@ -204,10 +202,11 @@ def _nearest(U: Floats, V: Floats, same: NDArray[np.intp] | None = None) -> NDAr
 def _of_column(
     x: Floats,
     y: Floats,
-    ranks: Floats,
+    places: Floats,
     nearest: NDArray[np.intp],
     elsewhere: Callable[[], float],
 ) -> Matched | None:
+    """Return values (n,) beside those elsewhere (m,), which have ranks; None if there are none."""
     here, there = ~np.isnan(x), ~np.isnan(y)
     counts = np.bincount(nearest[here].ravel(), minlength=len(y)) * there
     if not here.any() or not counts.sum():
@@ -216,6 +215,6 @@ def _of_column(
     usual, weights = y[there][order], counts[there][order]
     kept = weights > 0
     held = there[nearest]
-    near = np.where(held, ranks[nearest], 0.0).sum(axis=1) / np.maximum(held.sum(axis=1), 1e-9)
+    near = np.where(held, places[nearest], 0.0).sum(axis=1) / np.maximum(held.sum(axis=1), 1e-9)
     near[~held.any(axis=1)] = np.nan
     return Matched(x, usual[kept], weights[kept] / weights.sum(), near, elsewhere)
