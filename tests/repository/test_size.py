@@ -29,7 +29,7 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 29_509,
-    "lines of the application": 21_335,
+    "lines of the application": 21_347,
     "modules": 238,
     "functions": 4_686,
     "modules that a fit loads": 73,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 48,
     "words of the pages": 35_997,
     "pages": 28,
-    "lines of tests": 66_557,
+    "lines of tests": 66_574,
     "lines of tests of refusals and pairs": 2_757,
 }
 

@@ -71,13 +71,20 @@ def by_site(run: Run) -> Content:
         "table, colours compare this share with that of all sites together: brown is above, blue "
         "is below, and a stronger colour is farther away."
     )
-    names = [site["name"] for site in run.sites]
-    about = f"{run.k} clusters at {counted(len(names), 'site')}, and in all"
-    bars = charts.bars("Clusters by site", about, ["all sites", *names], [usual, *share])
     header = ["site", *(label(run, j) for j in range(run.k)), "rows"]
     title = "Rows by site and cluster"
     table = parts.table(title, header, rows, "heat named", sites=True, total=total)
-    return [parts.paragraphs(lead), parts.beside(bars, table, wide=run.k > 5)]
+    return [parts.paragraphs(lead), parts.beside(_bars(run), table, wide=run.k > 5)]
+
+
+def _bars(run: Run) -> Any:
+    """Return a chart of the shares of the clusters at each site; None if they are not known."""
+    if run.counts is None or run.k < 2:
+        return None
+    names, total = [site["name"] for site in run.sites], run.counts.sum(axis=0)
+    share = [each / max(float(each.sum()), 1.0) for each in (total, *run.counts)]
+    about = f"{run.k} clusters at {counted(len(names), 'site')}, and in all"
+    return charts.bars("Clusters by site", about, ["all sites", *names], share)
 
 
 def _share_cell(n: float, share: float, usual: float) -> dict[str, str]:
@@ -278,17 +285,38 @@ def _value_cell(feature: Feature, j: int) -> dict[str, str]:
     return {"words": words, "small": f"{apart:+.1f}", "shade": charts.shade(apart)}
 
 
+def picture(run: Run, *, most: int = 12) -> Any:
+    """Return the chart of the first page: a map of the clusters, or else their shares at sites.
+
+    ``most``: clusters and sites that it shows; of more there is none.
+    """
+    if run.k > most:
+        return None
+    found = _map(run)
+    return found[0] if found else _bars(run) if len(run.sites) <= most else None
+
+
+def _map(run: Run) -> tuple[Any, Floats, Floats, float] | None:
+    """Return a chart of the centres, these, their places in it, and the share of the scatter."""
+    if run.k < 3 or len(run.features) < 2:
+        return None
+    X = np.stack([each.apart for each in run.features], axis=1)
+    axes, shares = _axes(X, run.weights / max(float(run.weights.sum()), 1e-300))
+    if not len(axes):
+        return None
+    places, about = X @ axes.T, f"{run.k} discs, one for each cluster"
+    along = [_along(run, axis) for axis in axes]
+    chart = charts.plane(
+        "Map of the clusters", about, places, run.sizes, _rings(run, axes), along, run.names
+    )
+    return chart, X, places, float(shares[:2].sum())
+
+
 def plane(run: Run) -> Content:
     """Return a chart of the centres in the plane in which they are farthest apart."""
-    if run.k < 3 or len(run.features) < 2:
+    if (found := _map(run)) is None:
         return ()
-    X = np.stack([each.apart for each in run.features], axis=1)
-    weights = run.weights / max(float(run.weights.sum()), 1e-300)
-    axes, shares = _axes(X, weights)
-    if not len(axes):
-        return ()
-    places = X @ axes.T
-    kept = float(shares[:2].sum())
+    chart, X, places, kept = found
     # Share of the scatter, in per cent, from which on a plane counts as showing all of it.
     hidden = "" if kept > 0.995 else "; clusters that are close here may be far apart otherwise"
     lead = (
@@ -297,11 +325,6 @@ def plane(run: Run) -> Content:
         f"{percent(kept)} of the scatter between them{hidden}. Each axis names the columns that "
         "it follows most. A larger disc is a larger cluster; discs that would cover each other are "
         f"moved apart, with a line to their place. {RINGS if run.own_profiles else ''}"
-    )
-    about = f"{run.k} discs, one for each cluster"
-    along = [_along(run, axis) for axis in axes]
-    chart = charts.plane(
-        "Map of the clusters", about, places, run.sizes, _rings(run, axes), along, run.names
     )
     rows = []
     for j, (x, y) in enumerate(places):

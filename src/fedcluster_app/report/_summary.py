@@ -25,13 +25,14 @@ NOT_TESTED = (
 )
 
 
-def summary(run: Run) -> Sequence[Any]:
-    """Return the most important results on one sheet."""
+def summary(run: Run, picture: Any = None) -> Sequence[Any]:
+    """Return the most important results on one sheet, with a chart."""
     doubts = doubts_of(run)
     return [
         parts.paragraphs(_lead(run), *_columns(run)),
         parts.asked("How sure?", sure(run), " Read the doubts below first." if doubts else None),
         clusters(run),
+        picture,
         _doubts(doubts),
         parts.asked("What left the sites?", _left(run)) if run.rounds else None,
     ]

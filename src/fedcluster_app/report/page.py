@@ -332,7 +332,7 @@ def _signed(x: Any, factor: float = 1, unit: str = "", sign: str = "") -> str:
 
 REPORT = "report.html"
 PARTS: Mapping[str, tuple[str, str, Callable[[Run], Content]]] = {
-    "found": ("Summary", "", summary),
+    "found": ("Summary", "", lambda run: summary(run, sections.picture(run))),
     "profiles": ("Profiles", "Profiles of the clusters", sections.profiles),
     "sites": ("Sites", "Clusters by site", sections.by_site),
     "outcomes": ("Outcomes", "Outcomes that were not clustered by", sections.outcomes),

@@ -184,6 +184,23 @@ def test_the_report_says_how_stable_clusters_are():
     assert "stability" not in Parsed(report_page(made(history=others))).ids
 
 
+@pytest.mark.parametrize(
+    ("run", "chart"),
+    [
+        (made(), "Map of the clusters"),
+        (made(k=2), "Clusters by site"),
+        (made(k=12, sites=300), "Map of the clusters"),
+        (made(k=2, sites=300), None),
+        (made(k=13), None),
+        (made(k=1), None),
+    ],
+)
+def test_the_first_page_has_one_chart_that_fits_on_it(run, chart):
+    found = report_page(run).partition('id="found"')[2].partition("</section>")[0]
+    drawn = [attributes for tag, attributes in Parsed(found).elements if tag == "svg"]
+    assert [attributes["aria-label"] for attributes in drawn] == ([chart] if chart else [])
+
+
 def told(text, id="found"):
     """The words of a section of a page, without its marks."""
     return " ".join(
