@@ -73,6 +73,9 @@ class Merging:
     doubtful: tuple[float, float] = (0.15, 0.2)
     """Overlap below which, and share of the rows from which on, parts of a cluster of three or more
     components may be clusters."""
+    rest: float = 0.1
+    """Overlap with the rest of its cluster below which such a part is told: the ends of one curved
+    cluster overlap little, but what is between them overlaps both."""
     plenty: float = 15.0
     """Rows per parameter from which on rows that look normal within components are, and small
     components within clusters are no doubt."""
@@ -427,11 +430,13 @@ def _parts(mixture: Mixture, at: Merging, *, many: bool) -> list[str]:
         )
         parts = [np.array(each) for each in merged(own, least)[0]]
         large = [each for each in parts if own.weights[each].sum() >= share * sizes.sum()]
-        for a, b in combinations(large, 2):
-            smaller = min(own.weights[a].sum(), own.weights[b].sum())
+        for part in large if len(large) > 1 else []:
+            rest = np.setdiff1d(np.arange(len(group)), part)
+            smaller = min(own.weights[part].sum(), own.weights[rest].sum())
             what = "its two components share" if two else "two parts of it share"
-            overlap = float(shared[np.ix_(a, b)].sum() / smaller)
-            found.append((overlap, float(sizes[group].sum() / sizes.sum()), what))
+            overlap = float(shared[np.ix_(part, rest)].sum() / smaller)
+            if two or overlap < at.rest:
+                found.append((overlap, float(sizes[group].sum() / sizes.sum()), what))
     overlap, whole, what = min(found)
     if not what:
         return []

@@ -269,6 +269,19 @@ def test_parts_of_a_cluster_that_overlap_little_are_a_doubt(sizes: tuple[float, 
     assert all(said in line for line in doubts)
 
 
+@pytest.mark.parametrize(("each", "doubts"), [(1.6, 1), (2.4, 0)])
+def test_ends_of_a_curve_are_no_doubt_where_what_is_between_overlaps_both(each: float, doubts: int):
+    """The ends share no rows, but each of them 8 or 12 % with the middle."""
+    shared = np.diag([20 - each, 20 - 2 * each, 20 - each])
+    shared[[0, 1, 1, 2], [1, 0, 2, 1]] = each
+    curve = mixture(
+        shared.tolist(), weights=np.full(3, 20.0), peaks=np.zeros(3), ridges=np.zeros((3, 3))
+    )
+    found = likeliest([curve], 60.0, [1, 2, 3])
+    assert found.n_clusters == 1
+    assert sum("two parts of it share" in line for line in found.warnings) == doubts
+
+
 # The verdict
 
 
