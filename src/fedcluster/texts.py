@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import html
 import io
 import json
@@ -284,6 +285,84 @@ def setting(*parts: str, to: Any) -> str:
         except tomllib.TOMLDecodeError:
             value = to
     return f"--set {shlex.quote(f'{dotted(*parts)}={value}')}"
+
+
+OPTION = re.compile(
+    r"(?P<say>\bsay )?--(?P<name>set|exclude|categories|columns|missing|label-column)\b"
+    r"( (?P<value>(?!takes|to )('[^']*'|\"[^\"]*\"|[^\s'\",.;:]|[,.:](?=\S))+))?"
+)
+"""An option of the command line that a message proposes, as a shell reads it."""
+
+
+def for_python(message: str) -> str:
+    """Return a message with what users of Python do in place of options of the command line.
+
+    Examples
+    --------
+    >>> for to in (setting("missing_values", to=[-999, "age:99"]), "--exclude 'a b,c'",
+    ...            setting("sites", "west", "factors", "age", to="1.8x+32"),
+    ...            setting("prepare", "bounds", "age", to=[0, 120]), "--categories auto,ward."):
+    ...     print(for_python(f"if so, say {to}"))
+    if so, make -999 and 99 of 'age' missing
+    if so, leave 'a b' and 'c' out
+    if so, take 1.8x+32 of it
+    if so, say PreprocessingSpec(bounds={'age': (0, 120)})
+    if so, say PreprocessingSpec(categories=['auto', 'ward']).
+    """
+    said, end = "", 0
+    for found in OPTION.finditer(message):
+        between = message[end : found.start()]
+        said += (" and " if end and between == " " else between) + _for_python(found)
+        end = found.end()
+    return said + message[end:]
+
+
+def _for_python(found: re.Match[str]) -> str:
+    """Return what users of Python do in place of an option."""
+    name, said = found["name"], found["say"] or ""
+    value = "".join(shlex.split(found["value"] or ""))
+    names = [each for each in next(csv.reader([value]), []) if each]
+    if name == "set":
+        key, _, text = value.partition("=")
+        try:
+            return _set_for_python(said, tomllib.loads(f"{key} = {text}"))
+        except tomllib.TOMLDecodeError:  # simple texts are written without quotes
+            return _set_for_python(said, tomllib.loads(f"{key} = {json.dumps(text)}"))
+    if name == "exclude":
+        return f"leave {listed([*map(repr, names)])} out"
+    if name == "label-column":
+        return f"{said}adjusted_rand_score"
+    given = repr(value if name == "missing" else names) if value else "..."
+    return f"{said}PreprocessingSpec({name}={given})"
+
+
+def _set_for_python(said: str, table: Mapping[str, Any]) -> str:
+    """Return what users of Python do in place of a key of a study file."""
+    [(key, value)] = table.items()
+    if key in ("prepare", "sites"):
+        [(of, value)] = value.items()
+        if key == "sites":
+            [(key, value)] = value.items()
+            return _set_for_python(said, {key: value})
+        key = of
+    if key == "fit":
+        return f"{said}{', '.join(f'{k}={v!r}' for k, v in value.items())}"
+    if not isinstance(value, Mapping) and key == "dates":
+        return f"{said}PreprocessingSpec(dates={{NAME: {value!r}}})"
+    if key == "missing_values":
+        each = [str(v).rpartition(":") for v in value]
+        return f"make {listed([v + (f' of {of!r}' if of else '') for of, _, v in each])} missing"
+    if key == "weight_column":
+        return f"give {value!r} as sample_weight"
+    if key not in ("codes", "factors", "rename"):
+        made = {k: tuple(v) if isinstance(v, list) else v for k, v in value.items()}
+        return f"{said}PreprocessingSpec({key}={made})"
+    [(name, to)] = value.items()
+    if key == "factors":
+        return f"take {to} of it" if isinstance(to, str) else f"multiply it by {to:g}"
+    if key == "rename":
+        return f"rename {name!r} to {to!r}"
+    return f"replace {listed([f'{a!r} by {b!r}' for a, b in to.items()])} in {name!r}"
 
 
 COLOURS = ("#3b6fb6", "#e0853a", "#4a9d6f", "#b4528c", "#8a7cc8", "#c9a227", "#5aa9b8", "#8c6d52")

@@ -79,6 +79,7 @@ from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.recipes.specifications import WORDS, Rule, in_python
 from fedcluster.rounds import CommunicationRound
+from fedcluster.texts import for_python
 
 
 def roles_for(prepare: PreprocessingSpec | None) -> ColumnRoles:
@@ -113,7 +114,7 @@ def read_sites(parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data
     if raw:
         data = common_levels(data, MOST_CATEGORIES, roles.coded)
         for line in code_questions(data).values():
-            warnings.warn(line, UserWarning, stacklevel=4)
+            warnings.warn(for_python(line), UserWarning, stacklevel=4)
         _check_dates(data, roles.dates)
     if not (raw and next(iter(data.values())).columns):
         _check_widths(data)
@@ -569,7 +570,8 @@ class Federated(Fitted):
             self.feature_names_in_ = np.array(report.columns, dtype=object)
             self.n_features_in_ = len(report.columns)
         self._keep_preparation(report.preprocessor, private=report.privacy is not None)
-        self.fit_report_ = None if report.preprocessor is None else report.fit_report
+        found = report.fit_report.reworded(for_python)
+        self.fit_report_ = None if report.preprocessor is None else found
         self.n_iter_ = len(report.outcome.communication_rounds)
         self.values_sent_ = report.outcome.values_sent()
         self.communication_rounds_ = report.outcome.account()
@@ -584,7 +586,7 @@ class Federated(Fitted):
             print(f"{self.stop_reason_}; {self.n_iter_} rounds with the sites")  # noqa: T201
         for line in limit_line(job, result):
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
-        k, lines = len(result.state.weights), list(report.fit_report.doubts)
+        k, lines = len(result.state.weights), list(found.doubts)
         if tried(self._k) is not None:  # with a stated k, the warnings were given before the fit
             lines += groups_line(report.sites, k)
         for line in (*lines, *far_line(report.sites, result)):

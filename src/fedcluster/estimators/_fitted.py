@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -28,6 +28,7 @@ from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.transform import on_whole_rows
 from fedcluster.privacy import Groups
 from fedcluster.recipes.specifications import Rule
+from fedcluster.texts import for_python
 
 if TYPE_CHECKING:
     from fedcluster.model.profiles import Profiles
@@ -283,6 +284,9 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
 
     def _keep_clusters(self, value: Result | Selection) -> Result:
         self.selection_: Selection | None = choice_of(value)
+        if self.selection_ is not None:
+            lines = tuple(map(for_python, self.selection_.warnings))
+            self.selection_ = replace(self.selection_, warnings=lines)
         result = clustering_of(value)
         self.state_, self.algorithm_ = result.state, result.algorithm
         self.n_clusters_ = len(result.state.centers) or len(result.state.weights)

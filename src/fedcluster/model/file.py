@@ -33,6 +33,7 @@ from fedcluster.model.assignment import Assignment, RowForm
 from fedcluster.options.choices import OWN_STEPS, STEPS, imported, written
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing.transform import by_columns, on_whole_rows
+from fedcluster.texts import for_python
 
 if TYPE_CHECKING:
     from fedcluster.model import simulation
@@ -572,7 +573,7 @@ as of mmol/l and mg/dl of glucose: if it is another unit, multiply it by 18.0182
                 X = np.where(is_code, rows, self._without_offset(data, known.names))
                 X = X[~np.isnan(X).all(axis=1)]
             for line in known.unlike(X, part.name if options else None):
-                yield line if options or not part.where else f"{part.where}{line}"
+                yield line if options else f"{part.where or ''}{for_python(line)}"
 
     def _without_offset(self, data: Data, names: Sequence[str]) -> Floats:
         """Return rows of a site in the units of the named columns, without its offset."""

@@ -32,7 +32,7 @@ HOLDS = {
 }
 UNUSABLE = {"date", "mixed", "empty"}
 """Kinds of columns that cannot be clustered by."""
-DATES = "dates; --set dates=age, month, weekday, since or hour makes numbers of them"
+DATES = "dates; --set dates=age makes numbers of them, as do month, weekday, since and hour"
 NOT_CHOSEN = "not chosen"
 
 SYNONYMS = tuple(

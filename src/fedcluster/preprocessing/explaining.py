@@ -19,6 +19,9 @@ from fedcluster.preprocessing.placeholders import evidence, in_words, shown, wri
 from fedcluster.preprocessing.units import ODD, Conversion, measured, units_of
 from fedcluster.texts import setting
 
+NEW = "new"
+"""The site of rows that have none, in options."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Explanation:
@@ -30,12 +33,10 @@ class Explanation:
     by_hand: str = ""
 
     def mend(self, name: str, site: str | None) -> str:
-        """Return what to do: an option of the command line for a site, or else words."""
-        if site is not None and self.factor is not None:
-            return f"say {setting('sites', site, 'factors', name, to=self.factor)}"
-        if self.factor is not None and not isinstance(self.factor, str):
-            return f"multiply it by {self.factor:.6g}"
-        return f"take {self.by_hand or self.factor} of it"
+        """Return what to do at a site: an option of the command line, or else words."""
+        if self.factor is not None:
+            return f"say {setting('sites', site or NEW, 'factors', name, to=self.factor)}"
+        return f"take {self.by_hand} of it"
 
 
 def undo_of(way: Conversion) -> Callable[[Floats], Floats]:
@@ -412,11 +413,10 @@ class Columns:
         )
         if found.other:
             both = ((name, found.other), (found.other, name))
-            say = " ".join(setting("sites", self.site or "", "rename", a, to=b) for a, b in both)
-            mend = "rename both" if self.site is None else f"say {say}"
+            say = " ".join(setting("sites", self.site or NEW, "rename", a, to=b) for a, b in both)
             return (
                 f"{line}, as of column {found.other!r}, and that as of this: if they are "
-                f"exchanged, {mend}"
+                f"exchanged, say {say}"
             )
         first, *others = found.ways
         if others:

@@ -65,7 +65,7 @@ class KnownColumns:
     []
     >>> print(*known.unlike(rows / 7.50062))
     column 'sbp' has mean 18.7 and deviation 2.79, 140 and 22.3 in like rows of the fit, as of kPa \
-and mmHg: if it is another unit, multiply it by 7.50062
+and mmHg: if it is another unit, say --set sites.new.factors.sbp=7.50062
     """
 
     names: tuple[str, ...]
@@ -79,7 +79,7 @@ and mmHg: if it is another unit, multiply it by 7.50062
     def unlike(self, X: Floats, site: str | None = None) -> Iterator[str]:
         """Yield a line for each column of rows (n, d) that is unlike the known one.
 
-        ``site`` names the rows for options of the command line.
+        They say what to do by options of the command line, in which ``site`` names the rows.
         """
         X = X.astype(np.float64)
         lines: dict[str, str] = {}

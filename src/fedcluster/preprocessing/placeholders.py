@@ -100,10 +100,10 @@ def placeholder_line(
     """Return the warning of values that stand for missing ones."""
     which = listed([f"{written(value)} ({count / n:.1%})" for value, count in found.items()])
     values = [value if value else f"{name}:0" for value in found]
-    say = f"say {setting('missing_values', to=values)}" if site else "make these values missing"
+    say = setting("missing_values", to=values)
     return (
         f"{in_words(name, site)}: {which} of the values, the others are {written(rest.low)} to "
-        f"{written(rest.high)}; if that means missing, {say}"
+        f"{written(rest.high)}; if that means missing, say {say}"
     )
 
 

@@ -302,8 +302,8 @@ def named_targets(names: Sequence[str], texts: Collection[str] = ()) -> Iterator
     Examples
     --------
     >>> print(*named_targets(["x", "y", "species"]))
-    column 'species' may be what the clusters are to find, as its name says; name it by
-    --label-column to compare clusters with it, or say --exclude species
+    column 'species' may be what the clusters are to find, as its name says; compare
+    clusters with it by --label-column, or say --exclude species
     """
     for name in names:
         words = words_of(name)
@@ -318,8 +318,8 @@ def named_targets(names: Sequence[str], texts: Collection[str] = ()) -> Iterator
 
 def _target(name: str, why: str) -> str:
     return (
-        f"column {name!r} may be what the clusters are to find, {why}; name it by --label-column "
-        f"to compare clusters with it, or say --exclude {quoted(name)}"
+        f"column {name!r} may be what the clusters are to find, {why}; compare "
+        f"clusters with it by --label-column, or say --exclude {quoted(name)}"
     )
 
 

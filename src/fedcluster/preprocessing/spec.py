@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self
 
@@ -233,6 +233,12 @@ class FitReport:
         }
         lines = [f"not clustered by {left_out_in_words(lost)}"] if lost else []
         return (*self.warnings, *lines)
+
+    def reworded(self, say: Callable[[str], str]) -> Self:
+        """Return the report with its sentences in other words."""
+        warnings, notes = tuple(map(say, self.warnings)), tuple(map(say, self.notes))
+        left_out = {name: say(why) for name, why in self.left_out.items()}
+        return replace(self, warnings=warnings, notes=notes, left_out=left_out)
 
     def with_decisions(
         self, left_out: Mapping[str, str], notes: Sequence[str], warnings: Sequence[str] = ()

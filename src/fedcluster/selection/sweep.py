@@ -277,10 +277,7 @@ def _fewer_parameters(verdict: Likeliest, spec: Fit, n: float) -> list[str]:
     """Return advice where the covariances that are asked for have many parameters for n rows."""
     if spec.covariance_type in ("diag", "spherical") or not verdict.mixture.is_large(n):
         return []
-    return [
-        "diagonal covariances have fewer parameters: --set fit.covariance_type=diag, in Python "
-        'covariance_type="diag"'
-    ]
+    return ["diagonal covariances have fewer parameters: --set fit.covariance_type=diag"]
 
 
 def _beside(

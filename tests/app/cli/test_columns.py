@@ -55,7 +55,7 @@ def test_times_become_hours_and_months_are_dates(tmp_path) -> None:
         (tmp_path / f"{site}.csv").write_text("x,op,month\n" + "\n".join(cells) + "\n")
     files = [str(tmp_path / f"{site}.csv") for site in "ab"]
     heard = CliRunner().invoke(app, ["check", *files])
-    assert "not clustered by op and month (dates; --set dates=age, month, " in heard.stderr
+    assert "not clustered by op and month (dates; --set dates=age makes " in heard.stderr
     wrong = CliRunner().invoke(app, ["check", *files, "--set", "dates.op=age"])
     assert "column 'op', it holds times, and no dates; say --set dates.op=hour" in wrong.stderr
     dated = CliRunner().invoke(app, ["check", *files, "--set", "dates.month=hour"])

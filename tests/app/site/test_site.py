@@ -23,6 +23,7 @@ from fedcluster.algorithms import Lloyd
 from fedcluster.errors import InputError
 from fedcluster.frames.reader import ColumnRoles
 from fedcluster.metrics import Inertia
+from fedcluster.preprocessing.agreement import DATES
 from fedcluster.privacy.disclosure import PersonCounter
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.tables import open_rows
@@ -570,7 +571,7 @@ def test_check_warns_of_columns_that_a_fit_refuses() -> None:
     ]
     left_out = json.loads(run("fit", "north.toml", "-k", 2, "--out", "out", "--json").stdout)
     assert left_out["preprocessing"]["left_out"] == {
-        "born": "dates; --set dates=age, month, weekday, since or hour makes numbers of them",
+        "born": DATES,
         "none": "no value",
         "who": "text without a value that enough rows share",
     }

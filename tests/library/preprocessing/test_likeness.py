@@ -7,6 +7,7 @@ import re
 import shlex
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preproces
 from fedcluster.preprocessing.comparison import unlike_sites
 from fedcluster.preprocessing.likeness import KnownColumns
 from fedcluster.preprocessing.units import unit_warnings
+from fedcluster.texts import for_python
 
 Frame = pd.DataFrame
 Change = Callable[[Frame], Frame]
@@ -164,22 +166,62 @@ def test_python_warns_once_for_each_column_and_says_what_to_do_there(drawn) -> N
 @pytest.mark.parametrize("kind", CHANGES)
 def test_what_is_said_in_python_makes_the_column_alike(kind, drawn) -> None:
     model, rows = drawn[0]
-    name, change, _ = CHANGES[kind]
-    new = change(rows)
+    new = CHANGES[kind][1](rows)
     line, *_ = model.check(new)
+    told = as_told(line, new)
+    assert told is None if kind in ("stuck", "missing") else model.check(told) == ()
+
+
+def as_told(line: str, rows: Frame) -> Any:
+    """Return rows, or a preparation, after what a warning says; None if that is nothing."""
+    name = line.split("'")[1]
+    if spec := re.search(r"say (PreprocessingSpec\(.*\))$", line):
+        return eval(spec[1], {"PreprocessingSpec": PreprocessingSpec})
     if factor := re.search(r"multiply it by (\S+)$", line):
-        new[name] *= float(factor[1])
-    elif formula := re.search(r"take (\S+) of it$", line):
+        return rows.assign(**{name: rows[name] * float(factor[1])})
+    if formula := re.search(r"take (\S+) of it$", line):
         written = re.sub(r"(\d)x", r"\1*x", formula[1])
-        new[name] = eval(written, {"exp": np.exp, "x": new[name]})
-    elif "make these values missing" in line:
-        new[name] = new[name].where(new[name] != float(kind))
-    elif "rename both" in line:
-        new = new.rename(columns={"height": "weight", "weight": "height"})
+        return rows.assign(**{name: eval(written, {"exp": np.exp, "x": rows[name]})})
+    if value := re.search(r"make (\S+) missing$", line):
+        return rows.assign(**{name: rows[name].where(rows[name] != float(value[1]))})
+    if other := re.search(r"leave '(\w+)' out$", line):
+        return rows.drop(columns=other[1])
+    both = dict(re.findall(r"rename '(\w+)' to '(\w+)'", line))
+    return rows.rename(columns=both) if both else None
+
+
+FITTED: dict[str, Change] = {
+    **{kind: change for kind, (_, change, _) in CHANGES.items()},
+    "far": lambda rows: rows.assign(hba1c=rows.hba1c.where(np.arange(len(rows)) != 3, 541.0)),
+    "twice": lambda rows: rows.assign(income=10.0 * rows.age),
+}
+"""What a site of three does to its rows, and what all of them do."""
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_what_a_fit_says_in_python_makes_the_column_alike(kind) -> None:
+    every = patients(np.random.default_rng(12), 900)
+    sites = {s: every[i::3].reset_index(drop=True) for i, s in enumerate(("east", "north", "west"))}
+    changed = sites if kind == "twice" else ["west"]
+    sites |= {site: FITTED[kind](sites[site]) for site in changed}
+
+    def said(sites: dict[str, Frame], prepare: PreprocessingSpec) -> list[str]:
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            FederatedKMeans(3, random_state=0, prepare=prepare).fit(sites)
+        return [str(each.message) for each in heard]
+
+    filled = PreprocessingSpec(missing="mean")
+    lines = said(sites, filled)
+    assert lines
+    assert not any("--" in line for line in lines)
+    told = {site: as_told(lines[0], sites[site]) for site in changed}
+    if isinstance(told["west"], PreprocessingSpec):
+        assert not said(sites, replace(filled, bounds=told["west"].bounds))
+    elif told["west"] is not None:
+        assert not said(sites | told, filled)
     else:
         assert kind in ("stuck", "missing")
-        return
-    assert model.check(new) == ()
 
 
 def honest(rng: np.random.Generator) -> tuple[Frame, np.ndarray]:
@@ -220,7 +262,7 @@ def test_a_column_without_a_value_in_the_rows_that_are_matched_is_left_alone() -
     known = KnownColumns(("a", "b"), np.full((1, 2), 50.0), np.ones(1), np.full(2, 25.0))
     assert list(known.unlike(rows)) == []
     [line] = known.unlike(np.column_stack([rows[:, 0] / 100, rows[:, 1]]))
-    assert line.endswith("multiply it by 100")
+    assert line.endswith("say --set sites.new.factors.a=100")
 
 
 def test_honest_new_rows_of_other_shares_are_like_those_of_the_fit() -> None:
@@ -301,7 +343,8 @@ def test_a_site_whose_column_means_something_else_is_named(kind, here) -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         FederatedKMeans(3, prepare="auto", random_state=0).fit({**own, "c": change(own["c"])})
-    assert any(re.search(said, str(each.message)) for each in told)
+    lines = {line.removeprefix("warning: ") for line in heard.splitlines()}
+    assert {for_python(line) for line in lines} <= {str(each.message) for each in told}
     columns = tuple(map(Column, map(str, rows)))
     assert not [*unlike_sites({site: Data(own[site].to_numpy(), columns=columns) for site in own})]
 

@@ -29,7 +29,7 @@ from fedcluster_app.site.file import SiteFile
 pytestmark = pytest.mark.usefixtures("here", "short_searches")
 
 HOSPITALS = ("east", "north", "south")
-DATES = "dates; --set dates=age, month, weekday, since or hour makes numbers of them"
+DATES = "dates; --set dates=age makes numbers of them, as do month, weekday, since and hour"
 
 
 @pytest.fixture
@@ -83,8 +83,8 @@ def test_the_first_command_works(truth) -> None:
     assert decided == [
         "Prepared: age, bmi and sbp with mean 0 and variance 1; ward and smoker as 5 columns of 0 "
         "and 1.",
-        "Left out: patient_id (it only counts the rows); admitted (dates; --set dates=age, month, "
-        "weekday, since or hour makes numbers of them).",
+        "Left out: patient_id (it only counts the rows); admitted (dates; --set dates=age makes "
+        "numbers of them, as do month, weekday, since and hour).",
         "Read with decimal commas: east.",
     ]
 
