@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import partial
 from itertools import count, pairwise
-from numbers import Integral
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
@@ -79,7 +79,7 @@ from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.recipes.specifications import WORDS, Rule, in_python
 from fedcluster.rounds import CommunicationRound
-from fedcluster.texts import for_python
+from fedcluster.texts import for_python, some_of
 
 
 def roles_for(prepare: PreprocessingSpec | None) -> ColumnRoles:
@@ -202,7 +202,10 @@ def read_weights(sample_weight: Any, rows: Rows, where: str) -> NDArray[np.float
     """Return the weights of a site's rows after checking that they are finite and not negative."""
     if sample_weight is None:
         return None
-    weights = np.array(sample_weight, dtype=np.float64)
+    try:
+        weights = np.array(sample_weight, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{where}sample_weight must hold numbers: {error}") from error
     if weights.shape != rows.shape[:1]:
         raise ValueError(
             f"{where}sample_weight has shape {weights.shape}, but there are {len(rows)} rows"
@@ -392,7 +395,7 @@ def checked_init(init: Any, n_clusters: Any) -> Any:
         return one_of("init", init, INITS, "an array or a callable")
     if not isinstance(n_clusters, Integral):
         raise refused("choice-start", option="init", n_clusters=n_clusters)
-    return check_array(init, dtype=np.float64)
+    return check_array(init, dtype=np.float64, input_name="init")
 
 
 @dataclass(eq=False, repr=False)
@@ -608,6 +611,9 @@ class Federated(Fitted):
 
     def _job(self, n_rows: float, roles: ColumnRoles | None = None) -> Fit:
         """Return the parameters, checked against the number of rows, with the order of dates."""
+        for name in ("tol", "participation", "trim", "reg_covar", "m", "delta"):
+            if not isinstance(value := getattr(self, name, 0.0), Real):
+                raise ValueError(f"{name} must be a number, not {value!r}")
         check_clusters(self._k, n_rows)
         whole("max_iter", self.max_iter)
         if self.n_init != "auto":
@@ -620,7 +626,7 @@ class Federated(Fitted):
             )
         seed = self.random_state
         checked = {
-            "n_clusters": self._k,
+            "n_clusters": int(self._k) if isinstance(self._k, Integral) else self._k,
             "algorithm": self._algorithm(),
             "init": checked_init(self.init, self._k),
             "init_columns": tuple(map(str, getattr(self.init, "columns", ()))),
@@ -727,6 +733,9 @@ class Federated(Fitted):
         self.lone_rows_ = most("most_lone_rows")
         for line in few_clusters_line([self.labels_], self._model.n_clusters):
             warnings.warn(line, ConvergenceWarning, stacklevel=3)
+        if absent := [name for name in clients if not self.values_sent_.get(name)]:
+            said = f"{some_of(absent)} took no part: its limits held back all rows"
+            warnings.warn(said, UserWarning, stacklevel=3)
         if self.prepare is not None:
             for line in one_site_lines(self.site_labels_, self.n_clusters_):
                 warnings.warn(line, UserWarning, stacklevel=3)

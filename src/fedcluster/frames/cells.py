@@ -200,7 +200,9 @@ def complaint(text: str, column: Sequence[str], decimal: str | None) -> str | No
     if decimal == COMMA:
         return _point(text, throughout)
     if decimal is None or not throughout:
-        return f"{text!r} has a decimal comma; save the file with decimal points"
+        points = (each for each in column if POINT in each and may_be_number(each.strip()))
+        beside = next((f", and {each.strip()!r} a point" for each in points), "")
+        return f"{text!r} has a decimal comma{beside}; save the file with decimal points"
     if all(THOUSANDS.fullmatch(each.strip()) for each in column if COMMA in each):
         point, whole = text.replace(COMMA, POINT), text.replace(COMMA, "")
         return (
@@ -305,7 +307,10 @@ SINCE = "2000-01-01"
 """Default day from which days are counted."""
 DATES_TRIED = 50
 """Number of texts that are tried first, before all texts."""
-TIME = r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?(?: ?[ap]m)?(?:Z| ?[+-]\d{2}:?\d{2})?)?"
+TIME = (
+    r"(?:(?:T| +)(?P<H>\d{1,2}):(?P<M>\d{2})(?::(?P<S>\d{2}(?:[.,]\d+)?)?)?(?: ?(?P<half>[ap])m)?"
+    r"(?:Z| ?[+-]\d{2}:?\d{2})?)?"
+)
 MONTHS = {
     name: i
     for i, names in enumerate(
@@ -365,7 +370,7 @@ def days_of_texts(
     >>> days_of_texts(["02.01.1970", "1.2.1970"]), days_of_texts(["12/31/1970", "01/02/1970"])
     (array([ 1., 31.]), array([364.,   1.]))
     >>> days_of_texts(["2 Jan 1970"]), days_of_texts(["1970-01-02 08:30"])
-    (array([1.]), array([1.]))
+    (array([1.]), array([1.35416667]))
     >>> days_of_texts(["1970-02", "1970-01"]), days_of_texts(["06:00", "18:30:00"])
     (array([31.,  0.]), array([0.25      , 0.77083333]))
     >>> days_of_texts(["1.5", "2.5"])
@@ -406,9 +411,9 @@ def _days(texts: Sequence[str], order: str, latest: datetime.date | None) -> Flo
     for i, text in enumerate(texts):
         match = PATTERNS[order].fullmatch(text.strip())
         day = None if match is None else _day(match.groups(), order, latest)
-        if day is None:
+        if match is None or day is None:
             return None
-        days[i] = day
+        days[i] = day + _part_of_day(match)
     return days if len(texts) else None
 
 
@@ -429,6 +434,13 @@ def _day(parts: Sequence[str], order: str, latest: datetime.date | None) -> floa
         return float(datetime.date(year, int(month), int(part.get("d", 1))).toordinal() - EPOCH)
     except ValueError:
         return None
+
+
+def _part_of_day(match: re.Match[str]) -> float:
+    """Return the time behind a date as a part of a day, 0 if there is none."""
+    hours, minutes, seconds = (float((match[key] or "0").replace(",", ".")) for key in "HMS")
+    hours = hours if match["half"] is None else hours % 12 + 12 * (match["half"] in "pP")
+    return min((hours + minutes / 60 + seconds / 3600) / 24, 1 - 2**-20)
 
 
 EPOCH = datetime.date(1970, 1, 1).toordinal()
@@ -751,11 +763,13 @@ def kind_of(column: pa.ChunkedArray, decimal: str | None = POINT) -> str:
 def days_of(column: pa.ChunkedArray) -> Floats | None:
     """Return a column of dates or times as days since 1970, NaN for missing values, (n,).
 
-    A time of day is a part of a day. Return None for durations.
+    A time of day is a part of a day, in the time zone of the column. Return None for durations.
     """
     if pa.types.is_time(column.type):
         column, second = column.cast(pa.time64("us")).cast(pa.int64()), 1e6
     elif pa.types.is_date(column.type) or pa.types.is_timestamp(column.type):
+        if getattr(column.type, "tz", None):
+            column = pa.compute.local_timestamp(column)
         column, second = column.cast(pa.timestamp("s"), safe=False).cast(pa.int64()), 1.0
     else:
         return None

@@ -305,6 +305,15 @@ def common_names(
     return own
 
 
+def note_sites(names: Sequence[str]) -> None:
+    """Say which names of sites in a column, of the first 1,000, differ only in spelling."""
+    known: dict[str, str] = {}
+    for name in names[:1000]:
+        if (other := known.setdefault(folded_level(name), name)) != name:
+            said = f"sites {other!r} and {name!r} may be one; if so, write both in one way"
+            warnings.warn(said, ReadingNote, stacklevel=4)
+
+
 def note_names(owner: str, own: Mapping[str, str]) -> None:
     """Warn which columns of a site are matched to columns spelled otherwise."""
     if own:

@@ -26,6 +26,7 @@ from fedcluster.frames.columns import (
     is_blank,
     kind_refused,
     note_names,
+    note_sites,
     other_columns,
     own_names,
 )
@@ -87,10 +88,14 @@ class Frame:
     def part(self, names: Sequence[str], *, raw: bool) -> TablePart:
         """Return some columns: numeric ones as one array, others as Arrow arrays."""
         chosen = self.source if tuple(names) == self.names else self.source.select(names)
-        numbers = {name for name, kind in chosen.schema.items() if _is_number(kind)}
+        kinds = chosen.schema
+        numbers = {name for name, kind in kinds.items() if _is_number(kind)}
         if chosen.implementation.is_pandas_like() and len(numbers) == len(names) and not raw:
             return TablePart(self, 0, pa.table({}), _floats(chosen.to_numpy()))
         others = {n: _arrow(self.column(n), n) for n in names if n not in numbers}
+        if raw:  # a category is one although its levels are numbers
+            levels = [name for name in others if kinds[name] == nw.Categorical]
+            others |= {name: others[name].dictionary_encode() for name in levels}
         room = np.full(len(self), np.nan)
         X = side_by_side([_floats(self.column(n)) if n in numbers else room for n in names])
         return TablePart(self, 0, pa.table(others), X)
@@ -130,6 +135,8 @@ def _arrow(values: Any, name: str) -> Any:
         return pa.array(values)
     if values.dtype.kind == "M":
         return pa.array(values.astype("M8[s]"))
+    if values.dtype.kind == "m":
+        return pa.array(values)
     cells = [None if is_blank(cell) else cell for cell in values.tolist()]
     try:
         return as_arrow(cells)
@@ -474,6 +481,7 @@ def places_of(sites: Any, n_rows: int) -> tuple[list[str], NDArray[np.intp], NDA
             f"sites must name the site of each of the {n_rows} rows; its shape is {sites.shape}"
         )
     names, number = unique_ids(sites)
+    note_sites(names.tolist())
     order = np.argsort(number.astype(np.min_scalar_type(len(names))), kind="stable")
     return names.tolist(), order, np.concatenate([[0], np.cumsum(np.bincount(number))])
 

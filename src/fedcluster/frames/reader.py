@@ -586,6 +586,7 @@ class Reader:
         if isinstance(cells, np.ndarray):
             return self._measured(name, cells)
         roles, decimal = self.roles, self.decimal
+        is_coded = name in roles.coded or pa.types.is_dictionary(cells.type)
         cells = roles.recoding.without_missing(name, cells)
         if name in roles.numeric:
             return Column(name), self._known_numbers(name, cells)
@@ -593,7 +594,6 @@ class Reader:
             return self._dated(name, days_of(cells))
         if not is_text(cells.type):
             return self._measured(name, self._not_infinite(name, cells))
-        is_coded = name in roles.coded
         if not is_coded and is_numeric(cells, decimal):
             return self._measured(name, as_floats(cells, decimal))
         levels, codes = levels_of(cells)
@@ -802,6 +802,8 @@ def check_no_total(owner: str, data: Data) -> None:
                     f"{owner}, column {column.name!r}: the last row, {word!r}, is the total of the "
                     "others; delete it"
                 )
+    if _is_sum(data):
+        raise InputError(f"{owner}: the last row is the sum of all others; delete it")
 
 
 def _is_total(data: Data) -> bool:
@@ -810,6 +812,19 @@ def _is_total(data: Data) -> bool:
     rest, last = data.X[:-1, place], data.X[-1, place]
     near = [np.isclose(f(rest, axis=0), last, rtol=0.02) for f in (np.nansum, np.nanmean)]
     return bool(np.any(near))
+
+
+def _is_sum(data: Data) -> bool:
+    """Return whether the last row is that of a total without a name.
+
+    In two columns or more, and in all of numbers that it has, it is the sum of the others, beyond
+    each of these.
+    """
+    place = [j for j, column in enumerate(data.columns) if column.kind == "number"]
+    place = [j for j in place if len(data) > 5 and not np.isnan(data.X[-1, j])]
+    rest, last = data.X[:-1, place].astype(np.float64), data.X[-1, place].astype(np.float64)
+    is_sum = np.isclose(np.nansum(rest, axis=0), last, rtol=1e-6, atol=0)
+    return len(place) > 1 and bool(np.all(is_sum & ~(np.abs(rest) >= np.abs(last)).any(axis=0)))
 
 
 def counts_rows(values: Rows) -> bool:
@@ -861,5 +876,6 @@ def _no_number(
             if len({str(cell).strip() for cell in cells}) <= few_names:
                 mend += f", --categories auto,{quoted(name)} where all are names"
         many = f" (nor are {n_bad - 1:,} more of its {len(cells):,} values)" if n_bad > 1 else ""
-        return row, f"{shown} is not a number, as most of this column are{many}; mend it or {mend}"
+        mend = mend if mend.startswith("mend it") else f"mend it or {mend}"
+        return row, f"{shown} is not a number, as most of this column are{many}; {mend}"
     return row, f"{shown} is not a number; {mend}"

@@ -141,16 +141,23 @@ def misplaced_points(sample: NumberSample, others: NumberSample) -> list[float]:
     >>> heights = NumberSample.from_values(np.arange(150.0, 200.0))
     >>> misplaced_points(NumberSample.from_values(np.array([1.6, 171, 172, 16.8, 173])), heights)
     [1.6, 16.8]
+    >>> few = NumberSample.from_values(np.arange(150.0, 156.0))
+    >>> misplaced_points(NumberSample.from_values(np.array([171, 1e19])), few)
+    [1e+19]
     """
     values, low, high = sample.values, others.low, others.high
-    if others.n < max(ODD.enough, sample.n / 2) or not len(values) or not high > low:
+    is_enough = others.n >= max(ODD.enough, sample.n / 2)
+    if others.n < ODD.fewest or not len(values) or not high > low:
         return []
-    is_alone = np.maximum(low - values, values - high) > ODD.often**2 * (high - low)
+    widths = ODD.often ** (2 if is_enough else 6)  # of the others, between them and what is far
+    is_alone = np.maximum(low - values, values - high) > widths * (high - low)
     ends = np.append(values[~is_alone], (low, high))
     alone = values[is_alone]
     apart = np.maximum(ends.min() - alone, alone - ends.max())
-    if 0 < len(alone) < ODD.fewest and (apart > ODD.often**2 * np.ptp(ends)).all():
+    if 0 < len(alone) < ODD.fewest and (apart > widths * np.ptp(ends)).all():
         return [float(value) for value in alone]
+    if not is_enough:
+        return []
     far = (values > 2 * high) | (values < low / 2)
     n = int(sample.counts[far].sum())
     if low <= 0 or high > 5 * low or not 1 < n < sample.n / 2:

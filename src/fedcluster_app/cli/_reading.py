@@ -16,7 +16,7 @@ import numpy as np
 from fedcluster.core import Data, Labels
 from fedcluster.engines.client import Client
 from fedcluster.errors import InputError, ReadingNote, listed
-from fedcluster.frames.cells import FROM_DATES, affine, checked_how
+from fedcluster.frames.cells import FROM_DATES, affine, checked_how, days_of_texts, is_date
 from fedcluster.frames.columns import (
     SourceSummary,
     called,
@@ -28,6 +28,7 @@ from fedcluster.frames.columns import (
     common_names,
     first_twice,
     is_index,
+    note_sites,
     own_names,
     put,
     quoted,
@@ -240,15 +241,27 @@ def _dates_of(said: Mapping[str, str], tables: Mapping[str, SiteRows]) -> dict[s
     if "" in named and len(named) > 1:
         raise InputError(f"dates must be one of {', '.join(FROM_DATES)}, or by column dates.A=age")
     if unknown := [name for name in named if name and name not in dates]:
-        raise InputError(
-            f"dates: column {unknown[0]!r} holds no dates; "
-            + (
-                f"{', '.join(dates)} {'does' if len(dates) == 1 else 'do'}"
-                if dates
-                else "none does"
-            )
-        )
+        others = f"{', '.join(dates)} {'does' if len(dates) == 1 else 'do'}"
+        texts = (c.levels for c in columns if c.name == unknown[0] and c.levels)
+        why = next(map(_no_dates, texts), others if dates else "none does")
+        raise InputError(f"dates: column {unknown[0]!r} holds no dates; {why}")
     return dict.fromkeys(dates, named[""]) if "" in named else named
+
+
+def _no_dates(texts: Sequence[str]) -> str:
+    """Return which of some texts is no date, or which two are dates of different forms.
+
+    Examples
+    --------
+    >>> _no_dates(["1.5.2021", "soon"]), _no_dates(["1/13/2021", "13/1/2021"])
+    ("'soon' is none", "'13/1/2021' is written otherwise than '1/13/2021'")
+    """
+    first = texts[0]
+    for text in texts:
+        if not is_date(text):
+            return f"{text!r} is none"
+    other = next((each for each in texts if days_of_texts([first, each]) is None), texts[-1])
+    return f"{other!r} is written otherwise than {first!r}"
 
 
 def read_for_models(
@@ -587,8 +600,9 @@ def _rows_of(
     padded = tuple(common.get(n, n) for n in (padded_columns(opened) if roles.raw else ()))
     recoding = roles.recoding.without(ignored)
     how, sites = read_as(opened, source), read.sites
-    rows = {}
-    for name in [site] if sites is None else sorted(set(sites.tolist())):
+    rows, every = {}, [site] if sites is None else sorted(set(sites.tolist()))
+    note_sites(every)
+    for name in every:
         place = None if sites is None else np.flatnonzero(sites == name)
         data = read.data if place is None else read.data.take(place)
         # only for a fit, where no model gives the columns

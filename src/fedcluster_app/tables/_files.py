@@ -25,7 +25,7 @@ from urllib.parse import quote
 import pyarrow as pa
 import pyarrow.csv
 
-from fedcluster.errors import InputError, ReadingNote
+from fedcluster.errors import InputError, ReadingNote, listed
 from fedcluster.frames.cells import (
     POINT,
     as_arrow,
@@ -231,7 +231,7 @@ class CsvFile:
 
         Arrow reads a file without quotes in less time.
         """
-        if self.path.suffix.lower() == ".gz" or self.encoding == "utf-16":
+        if self.path.suffix.lower() == ".gz" or self.encoding.startswith("utf-16"):
             return True
         with readable(self.path), self.path.open("rb") as file:
             for _ in range(self.header_lines):
@@ -331,6 +331,8 @@ def _encoding(path: Path) -> str:
         first = file.read(LOOKED_AT)
     if first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "utf-16"
+    if b"\0" in first[:2]:  # half of a letter, without a byte order mark
+        return "utf-16-be" if first.startswith(b"\0") else "utf-16-le"
     for encoding in (UTF8, "cp1252"):
         with suppress(UnicodeDecodeError):
             codecs.getincrementaldecoder(encoding)().decode(first, len(first) < LOOKED_AT)
@@ -658,7 +660,8 @@ def _fill_merged(
     """
     filled = []
     for (top, left), (bottom, right) in sorted(ranges):
-        if bottom < skipped or all(line[left] == "" for line in lines[top : top + 1]):
+        held = [cell for line in lines[top : top + 1] for cell in line[left : left + 1]]
+        if bottom < skipped or not held or held[0] == "":
             continue
         where = f"{_cell(top, left)}:{_cell(bottom, right)}"
         if top < start:
@@ -888,8 +891,21 @@ def open_statistics(path: Path) -> ArrowTable:
     except (pyreadstat.ReadstatError, UnicodeError) as error:
         raise InputError(f"{path} is not a whole {path.suffix} file: {error}") from error
     labels = known.variable_value_labels
+    for name, cells in columns.items():
+        _say_names(path, str(name), cells, labels.get(name, {}))
     arrays = {str(name): _named(cells, labels.get(name, {})) for name, cells in columns.items()}
     return ArrowTable(path, pa.table(arrays))
+
+
+def _say_names(path: Path, column: str, cells: Sequence[Any], names: Mapping[Any, str]) -> None:
+    """Note the names of some values of a column whose other values have none."""
+    held = {cell for cell in cells if isinstance(cell, int | float) and cell == cell}
+    some = sorted(held & names.keys())[:3]
+    if some and not held <= names.keys():
+        shown = listed([f"{value:g} is {names[value]!r}" for value in some])
+        mend = setting("missing_values", to=[f"{column}:{value:g}" for value in some])
+        said = f"{path.name}, column {column!r}: {shown}; if that means missing, say {mend}"
+        warnings.warn(said, ReadingNote, stacklevel=4)
 
 
 def _named(cells: Sequence[Any], names: Mapping[Any, str]) -> pa.Array:

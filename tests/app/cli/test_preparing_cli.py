@@ -292,8 +292,8 @@ def test_what_cannot_be_done_is_one_line(files, options, line):
             'age,height,sex\n1,"1,5",F\n3,"1.6",M\n',
             "site 'west', column 'height', row 1 (line 2 of west.csv): '1,5' has a decimal comma",
             {
-                "height": "at west, row 1 (line 2 of west.csv): '1,5' has a decimal comma; save "
-                "the file with decimal points"
+                "height": "at west, row 1 (line 2 of west.csv): '1,5' has a decimal comma, and "
+                "'1.6' a point; save the file with decimal points"
             },
         ),
         (

@@ -475,6 +475,11 @@ def test_a_total_below_a_table_is_refused(word) -> None:
     assert said in fails("fit", "north.csv", "-k", 2)
     with pytest.raises(InputError, match="is the total of the others"):
         FederatedKMeans(2, prepare="auto").fit({"north": pd.read_csv("north.csv")})
+    numbers = frame.select_dtypes("number")
+    write("south.csv", pd.concat([numbers, numbers.sum().to_frame().T]))
+    assert fails("fit", "south.csv", "-k", 2) == (
+        "site 'south': the last row is the sum of all others; delete it"
+    )
     write("north.csv", frame.assign(sex=["Total", *frame["sex"][1:-1], "Total"]))
     assert lines(run("fit", "north.csv", "-k", 2, "--overwrite"), "warning") == []
 

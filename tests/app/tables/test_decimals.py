@@ -161,7 +161,8 @@ def in_sign(decimal):
         ("1,234 5,6", ".", f"row 1 (line 2 of a.csv): '1,234' has a decimal comma, as its column "
          f"has; say {SAY}"),
         ("0,125 0,250", ".", f"'0,125' has a decimal comma, as its column has; say {SAY}"),
-        ("36,6 36.7", ".", "'36,6' has a decimal comma; save the file with decimal points"),
+        ("36,6 36.7", ".", "'36,6' has a decimal comma, and '36.7' a point; save the file with "
+         "decimal points"),
         ("1.234,5 1234", ".", "'1.234,5' has more than one point or comma; save the file without "
          "those of thousands"),
         ("1.234,5 1234,5", ",", "'1.234,5' has more than one point or comma; save the file without "

@@ -112,6 +112,9 @@ def test_one_file_is_parted_by_the_column_of_sites():
     assert tables["01"].data.sample_weight is not None
     assert tables["01"].data.sample_weight.tolist() == [1.0, 0.5]
     assert [*tables["01"].row_ids] == [1, 3]
+    Path("all.csv").write_text("x,where\n1,b\n2,B\n")
+    with pytest.warns(ReadingNote, match="^sites 'B' and 'b' may be one; if so, write both in one"):
+        read_sites(named_sources(["all.csv"]), ColumnRoles(site="where"))
 
 
 def test_sites_are_named_after_files_or_as_they_are_told():
@@ -391,7 +394,8 @@ def test_cells_merged_over_rows_count_for_each_of_them():
             named_sources(["t.xlsx"], ValueOptions(source={"skip": 2})), ColumnRoles(raw=True)
         )["t"].data
     assert same.X.tolist() == found.X.tolist()
-    merged("e.xlsx", [["ward", "age"], *([w or "D", a] for w, a in rows[1:]), [None] * 2], "A8:B8")
+    filled = [["ward", "age"], *([w or "D", a] for w, a in rows[1:]), [None] * 2]
+    merged("e.xlsx", filled, "A8:B8", "A9:C9")
     whole = read_sites(named_sources(["e.xlsx"]), ColumnRoles(raw=True))["e"].data
     assert whole.X[:, 1].tolist()[:6] == ages  # empty cells that are merged say nothing
 
@@ -442,7 +446,9 @@ def test_codes_with_underscores_are_texts():
     assert [column.kind for column in found.data.columns] == ["text", "number"]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16", "utf-16-le"]
+)
 @pytest.mark.parametrize("name", ["north.csv", "north.csv.gz"])
 def test_the_encoding_of_a_csv_is_found(encoding, name):
     text = "größe,ort\n1.5,Köln\n2.5,Zoë\n".encode(encoding)

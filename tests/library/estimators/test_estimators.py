@@ -85,7 +85,7 @@ def test_scikit_learn_s_checks_of_variants(estimator: Any, check: Any) -> None:
 
 
 def test_every_form_of_input_gives_the_same_clusters() -> None:
-    model = FederatedKMeans(3, random_state=0)
+    model = FederatedKMeans(np.int32(3), random_state=0)
     by_dict = clone(model).fit(PARTS)
     by_sites = clone(model).fit(X, sites=SITE)
     by_list = clone(model).fit(list(PARTS.values()))
@@ -352,7 +352,8 @@ def test_to_sklearn() -> None:
 def test_a_site_holds_back_no_more_rows_than_it_has() -> None:
     many = np.random.default_rng(0).normal(size=(20, 3))
     model = FederatedKMeans(2, prepare="standard", random_state=0)
-    model.fit({"many": many, "one": many[:1]})
+    with pytest.warns(UserWarning, match="^one took no part: its limits held back all rows$"):
+        model.fit({"many": many, "one": many[:1]})
     assert model.rows_held_back_ == {"many": 0, "one": 1}
     assert model.values_sent_["one"] == 0
 
@@ -361,7 +362,8 @@ def test_a_site_with_one_row_never_takes_part() -> None:
     alone = np.array([[100.0, 100.0]])
     for algorithm in ("auto", "lloyd", "kfed", "fkm"):
         model = FederatedKMeans(3, algorithm=algorithm, random_state=0)
-        model.fit({**PARTS, "alone": alone})
+        with pytest.warns(UserWarning, match="^alone took no part"):
+            model.fit({**PARTS, "alone": alone})
         assert model.values_sent_["alone"] == 0
         assert model.rows_held_back_["alone"] == 1
         assert np.abs(model.cluster_centers_).max() < 15
@@ -405,10 +407,13 @@ def test_fkm_holds_lone_rows_back_as_in_the_paper() -> None:
         ({"max_iter": 0}, PARTS, "max_iter must be a whole number of at least 1, not 0"),
         ({"n_init": "many"}, PARTS, "n_init must be a whole number of at least 1, not 'many'"),
         ({"tol": -1}, PARTS, "tol must be at least 0, not -1"),
+        ({"tol": None}, PARTS, "tol must be a number, not None"),
+        ({"trim": "some"}, PARTS, "trim must be a number, not 'some'"),
         ({"tol": float("nan")}, PARTS, "tol must be at least 0, not nan"),
         ({"algorithm": "loyd"}, PARTS, "algorithm must be one of 'auto', 'lloyd', 'fkm', 'kfed'"),
         ({"init": "kmeans"}, PARTS, "init must be one of 'auto', 'summaries'"),
         ({"init": np.zeros((2, 2))}, PARTS, "init has shape (2, 2), but n_clusters=3"),
+        ({"init": np.full((3, 4), np.nan)}, PARTS, "Input init contains NaN"),
         ({"algorithm": FKM(4)}, PARTS, "n_clusters=3, but algorithm is FKM(n_clusters=4"),
         ({"min_cluster_size": 1000}, PARTS, "MinClusterSize(p=1000) at north, south, west"),
         ({"min_cluster_size": 0}, PARTS, "min_cluster_size must be a whole number"),
@@ -492,6 +497,7 @@ def test_sites_and_weights_must_fit_the_rows() -> None:
         ({"sites": SITE[:-1]}, "sites must name the site of each of the 90 rows"),
         ({"sample_weight": np.ones(89)}, r"sample_weight has shape \(89,\), but there are 90 rows"),
         ({"sample_weight": -np.ones(90)}, "sample_weight must be finite and at least 0"),
+        ({"sample_weight": ["w"] * 90}, "sample_weight must hold numbers: could not convert"),
         ({"sample_weight": np.zeros(90)}, "sample_weight is zero for every row"),
     ]
     for kwargs, message in wrong:

@@ -68,6 +68,19 @@ def test_dates_that_are_missing_or_none_are_said() -> None:
             FederatedKMeans(2, prepare=PreprocessingSpec(dates=dates)).fit({"a": frame})
 
 
+def test_hours_are_those_of_the_time_zone() -> None:
+    night = pd.Series(pd.to_datetime(["2024-01-01 23:30", "2024-01-02 00:30"] * 9, utc=True))
+    frame = pd.DataFrame({"utc": night, "oslo": night.dt.tz_convert("Europe/Oslo")})
+    frame["text"] = night.dt.strftime("%Y-%m-%d  %I:%M %p")
+    spec = PreprocessingSpec(dates=dict.fromkeys(("utc", "oslo", "text"), "hour"))
+    model = FederatedKMeans(2, prepare=spec, random_state=0).fit(frame)
+    assert model.preprocessor_ is not None
+    hours = np.sort(model.preprocessor_.invert(model.cluster_centers_), axis=0)
+    np.testing.assert_allclose(hours, [[0.5, 0.5, 0.5], [23.5, 1.5, 23.5]])
+    with pytest.raises(ValueError, match="column 'utc', row 0: the value, a Timedelta"):
+        FederatedKMeans(2).fit(frame[["utc"]] - night[0])
+
+
 def written(days: list[int], form: str) -> pd.DataFrame:
     """Persons born in March of 1930 to 1969, on some days, as a site writes it."""
     born = pd.Series([pd.Timestamp(1930 + i % 40, 3, day) for i, day in enumerate(days)])

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -428,6 +429,17 @@ def test_an_estimator_refuses_an_odd_site_by_name(kind) -> None:
     line = rf"^column 'age' holds numbers at a, b and c, {kind} at d: correct it at d, or name "
     with pytest.raises(InputError, match=line):
         FederatedKMeans(2, prepare="standard", random_state=0).fit(sites)
+
+
+def test_categories_are_texts_although_their_levels_are_numbers() -> None:
+    frame = pd.DataFrame({"ward": pd.Categorical([1, 7] * 20)})
+    for rows in (frame, pa.table({"ward": pa.array([1, 7] * 20).dictionary_encode()})):
+        model = FederatedKMeans(2, prepare="standard", random_state=0).fit({"north": rows})
+        assert model.preprocessor_ is not None
+        assert model.preprocessor_.names == ("ward=1", "ward=7")
+        for new in (frame[:2], pd.DataFrame({"ward": [1, 7]})):
+            np.testing.assert_array_equal(model.predict(new), model.labels_[:2])
+    assert sorted(FederatedKMeans(2).fit(frame).cluster_centers_.ravel()) == [1, 7]
 
 
 def test_all_differences_are_named_at_once() -> None:

@@ -143,6 +143,8 @@ def test_dates_become_numbers_and_the_model_knows_how(truth) -> None:
     assert numeric("b").date == "month"
     said = fails("fit", *files(), "-k", 3, "--set", "dates.age=month", "--out", "c")
     assert said == "dates: column 'age' holds no dates; admitted does"
+    said = fails("fit", *files(), "-k", 3, "--set", "dates.ward=month", "--out", "c")
+    assert re.fullmatch(r"dates: column 'ward' holds no dates; '\w+' is none", said)
     said = fails("fit", *files(), "-k", 3, "--set", "dates=size", "--out", "c")
     assert said.startswith("dates become age, age:YYYY-MM-DD, month, weekday, since, ")
 

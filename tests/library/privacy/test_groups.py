@@ -111,7 +111,8 @@ def test_they_are_what_a_client_has() -> None:
 def test_a_site_of_one_person_never_takes_part() -> None:
     model = FederatedKMeans(2, random_state=0)
     one = {"north": ["ann"] * 40, "south": NAMES["south"]}
-    assert model.fit(FRAMES, groups=one).values_sent_["north"] == 0
+    with pytest.warns(UserWarning, match="^north took no part"):
+        assert model.fit(FRAMES, groups=one).values_sent_["north"] == 0
     assert model.rows_held_back_["north"] == 40
     assert algorithm_of(fit_of(4)).min_cluster_size == 1
     assert [site.limits for site in model.sites_] == [(Limit.from_filter(MinRows(2)),)] * 2
@@ -122,7 +123,8 @@ def test_rows_of_weight_zero_are_nobody_s() -> None:
     weight = (WHO == "ann").astype(float)
     weight[SITE == "south"] = 1
     model = FederatedKMeans(2, random_state=0)
-    model.fit(X, sites=SITE, groups=WHO, sample_weight=weight)
+    with pytest.warns(UserWarning, match="^north took no part"):
+        model.fit(X, sites=SITE, groups=WHO, sample_weight=weight)
     assert model.values_sent_["north"] == 0
 
 
