@@ -411,9 +411,10 @@ def _days(texts: Sequence[str], order: str, latest: datetime.date | None) -> Flo
     for i, text in enumerate(texts):
         match = PATTERNS[order].fullmatch(text.strip())
         day = None if match is None else _day(match.groups(), order, latest)
-        if match is None or day is None:
+        time = None if match is None else _part_of_day(match)
+        if day is None or time is None:
             return None
-        days[i] = day + _part_of_day(match)
+        days[i] = day + time
     return days if len(texts) else None
 
 
@@ -436,11 +437,13 @@ def _day(parts: Sequence[str], order: str, latest: datetime.date | None) -> floa
         return None
 
 
-def _part_of_day(match: re.Match[str]) -> float:
-    """Return the time behind a date as a part of a day, 0 if there is none."""
+def _part_of_day(match: re.Match[str]) -> float | None:
+    """Return the time behind a date as a part of a day, 0 without one, None if it is no time."""
     hours, minutes, seconds = (float((match[key] or "0").replace(",", ".")) for key in "HMS")
+    if max(hours / (24 if match["half"] is None else 13), minutes / 60, seconds / 60) >= 1:
+        return None
     hours = hours if match["half"] is None else hours % 12 + 12 * (match["half"] in "pP")
-    return min((hours + minutes / 60 + seconds / 3600) / 24, 1 - 2**-20)
+    return (hours + minutes / 60 + seconds / 3600) / 24
 
 
 EPOCH = datetime.date(1970, 1, 1).toordinal()

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fedcluster.core import Column, Data, Rows
 from fedcluster.errors import InputError
-from fedcluster.frames.cells import as_arrow, as_floats
+from fedcluster.frames.cells import as_arrow, as_floats, is_text
 from fedcluster.frames.columns import (
     AS_IN_MODEL,
     called,
@@ -94,7 +94,11 @@ class Frame:
             return TablePart(self, 0, pa.table({}), _floats(chosen.to_numpy()))
         others = {n: _arrow(self.column(n), n) for n in names if n not in numbers}
         if raw:  # a category is one although its levels are numbers
-            levels = [name for name in others if kinds[name] == nw.Categorical]
+            levels = [
+                name
+                for name, each in others.items()
+                if kinds[name] == nw.Categorical or (kinds[name] == nw.Enum and is_text(each.type))
+            ]
             others |= {name: others[name].dictionary_encode() for name in levels}
         room = np.full(len(self), np.nan)
         X = side_by_side([_floats(self.column(n)) if n in numbers else room for n in names])
@@ -123,8 +127,11 @@ def _cells(values: Any) -> Any:
     if made_by("pyarrow", values) and isinstance(values, pa.Array | pa.ChunkedArray):
         return pa.chunked_array(values) if isinstance(values, pa.Array) else values
     series = nw.from_native(values, series_only=True, pass_through=True)
-    is_number = isinstance(series, nw.Series) and _is_number(series.dtype)
-    return series.to_numpy() if is_number else np.asarray(values)
+    if not isinstance(series, nw.Series):
+        return np.asarray(values)
+    if isinstance(series.dtype, nw.Datetime) and series.dtype.time_zone is not None:
+        return np.asarray(series.dt.replace_time_zone(None).to_native())
+    return series.to_numpy() if _is_number(series.dtype) else np.asarray(values)
 
 
 def _arrow(values: Any, name: str) -> Any:

@@ -142,7 +142,7 @@ def misplaced_points(sample: NumberSample, others: NumberSample) -> list[float]:
     >>> misplaced_points(NumberSample.from_values(np.array([1.6, 171, 172, 16.8, 173])), heights)
     [1.6, 16.8]
     >>> few = NumberSample.from_values(np.arange(150.0, 156.0))
-    >>> misplaced_points(NumberSample.from_values(np.array([171, 1e19])), few)
+    >>> misplaced_points(NumberSample.from_values(np.array([171, 172, 1e19])), few)
     [1e+19]
     """
     values, low, high = sample.values, others.low, others.high
@@ -154,7 +154,8 @@ def misplaced_points(sample: NumberSample, others: NumberSample) -> list[float]:
     ends = np.append(values[~is_alone], (low, high))
     alone = values[is_alone]
     apart = np.maximum(ends.min() - alone, alone - ends.max())
-    if 0 < len(alone) < ODD.fewest and (apart > widths * np.ptp(ends)).all():
+    is_rare = 2 * sample.counts[is_alone].sum() < sample.n
+    if is_rare and 0 < len(alone) < ODD.fewest and (apart > widths * np.ptp(ends)).all():
         return [float(value) for value in alone]
     if not is_enough:
         return []

@@ -133,7 +133,8 @@ class CsvFile:
         options = self._options(columns, dict.fromkeys(texts, pa.string()))
         with self._whole(), self._stream() as stream:
             rows = pa.csv.read_csv(stream, *options).rename_columns(columns)
-        return TablePart(self, 0, rows)
+        zoned = _zoned(rows.schema)
+        return self.read(columns, [*texts, *zoned]) if zoned else TablePart(self, 0, rows)
 
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
@@ -170,7 +171,8 @@ class CsvFile:
         """Return the columns, read as floats, whose first values are numbers or missing."""
         first = next(self._blocks(columns, types), None)
         kinds = {} if first is None else {field.name: field.type for field in first.rows.schema}
-        return {
+        zoned = [] if first is None else _zoned(first.rows.schema)
+        return dict.fromkeys(zoned, pa.string()) | {
             name: pa.float64()
             for name, kind in kinds.items()
             if pa.types.is_integer(kind) or pa.types.is_null(kind)
@@ -272,6 +274,11 @@ class CsvFile:
         for line, record in _records(self.path, self.delimiter, self.encoding):
             if line > self.header_lines and (record or len(self.names) == 1):
                 yield line, record or [""]
+
+
+def _zoned(schema: pa.Schema) -> list[str]:
+    """Return the columns that Arrow read as times of UTC, which their texts may not be."""
+    return [each.name for each in schema if getattr(each.type, "tz", None)]
 
 
 OTHER_FILES = {

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 from typer.testing import CliRunner
 
@@ -68,7 +69,7 @@ def test_dates_that_are_missing_or_none_are_said() -> None:
             FederatedKMeans(2, prepare=PreprocessingSpec(dates=dates)).fit({"a": frame})
 
 
-def test_hours_are_those_of_the_time_zone() -> None:
+def test_hours_are_those_of_the_time_zone(tmp_path: Path) -> None:
     night = pd.Series(pd.to_datetime(["2024-01-01 23:30", "2024-01-02 00:30"] * 9, utc=True))
     frame = pd.DataFrame({"utc": night, "oslo": night.dt.tz_convert("Europe/Oslo")})
     frame["text"] = night.dt.strftime("%Y-%m-%d  %I:%M %p")
@@ -77,8 +78,20 @@ def test_hours_are_those_of_the_time_zone() -> None:
     assert model.preprocessor_ is not None
     hours = np.sort(model.preprocessor_.invert(model.cluster_centers_), axis=0)
     np.testing.assert_allclose(hours, [[0.5, 0.5, 0.5], [23.5, 1.5, 23.5]])
+    np.testing.assert_array_equal(model.predict(pl.from_pandas(frame)), model.labels_)
+    frame = pd.DataFrame({"text": ["2024-01-01T23:30+01:00", "2024-01-02 00:30:00+01:00"] * 9})
+    frame.to_csv(path := tmp_path / "zone.csv", index=False)
+    spec = PreprocessingSpec(dates={"text": "hour"})
+    for rows in (frame, path):
+        model = FederatedKMeans(2, prepare=spec, random_state=0).fit({"north": rows})
+        assert model.preprocessor_ is not None
+        hours = np.sort(model.preprocessor_.invert(model.cluster_centers_), axis=0)
+        np.testing.assert_allclose(hours, [[0.5], [23.5]])
+    for none in ("2024-01-01 25:30", "2024-01-01 10:75", "2024-01-01 13:30 pm"):
+        with pytest.raises(ValueError, match=f"'{none}' is no date; this column is to hold dates"):
+            FederatedKMeans(2, prepare=spec).fit(pd.DataFrame({"text": [none, "2024-01-01 10:30"]}))
     with pytest.raises(ValueError, match="column 'utc', row 0: the value, a Timedelta"):
-        FederatedKMeans(2).fit(frame[["utc"]] - night[0])
+        FederatedKMeans(2).fit(pd.DataFrame({"utc": night - night[0]}))
 
 
 def written(days: list[int], form: str) -> pd.DataFrame:

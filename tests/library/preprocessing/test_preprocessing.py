@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -433,7 +434,8 @@ def test_an_estimator_refuses_an_odd_site_by_name(kind) -> None:
 
 def test_categories_are_texts_although_their_levels_are_numbers() -> None:
     frame = pd.DataFrame({"ward": pd.Categorical([1, 7] * 20)})
-    for rows in (frame, pa.table({"ward": pa.array([1, 7] * 20).dictionary_encode()})):
+    arrow = pa.table({"ward": pa.array([1, 7] * 20).dictionary_encode()})
+    for rows in (frame, arrow, pl.DataFrame({"ward": ["1", "7"] * 20}, {"ward": pl.Enum("17")})):
         model = FederatedKMeans(2, prepare="standard", random_state=0).fit({"north": rows})
         assert model.preprocessor_ is not None
         assert model.preprocessor_.names == ("ward=1", "ward=7")
