@@ -28,7 +28,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 29_608,
+    "lines of the library": 29_609,
     "lines of the application": 21_369,
     "modules": 238,
     "functions": 4_696,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 48,
     "words of the pages": 35_997,
     "pages": 28,
-    "lines of tests": 66_696,
+    "lines of tests": 66_697,
     "lines of tests of refusals and pairs": 2_757,
 }
 

@@ -21,7 +21,8 @@ round; the children of a generation share their rounds with their parents.
 
 Components of very few rows are excluded. The covariance of at most as many rows as columns is
 singular, and its likelihood depends on ``reg_covar`` only: at 1e-6, a row gains about 7 nats for
-each missing direction. Runs are compared without that gain.
+each missing direction. That of hardly more is likelier on its rows than on new ones. Runs are
+compared without what is gained so.
 
 The rows are described by leaves with second moments, to which the server fits k-means and mixtures
 without a round. Of many rows, the likeliest mixtures of leaves are nearly as good as can be, and
@@ -145,21 +146,25 @@ def _agreed(step: GaussianMixture, raced: Sequence[Result], best: State) -> bool
 
 
 def supported(step: GaussianMixture, state: State) -> float:
-    """Return the inertia without the gain of components with too few rows for a covariance.
+    """Return the inertia without what covariances of few rows gain on these rows alone.
+
+    Of N normal rows in p columns, a covariance and a mean are likelier on them than on as many new
+    ones by p (p + 3) / 2 in the limit, and by N / (N - p - 2) times that of few.
 
     Examples
     --------
-    >>> state = State(np.zeros((1, 4)), np.array([2.0]), inertia=1.0)
-    >>> supported(GaussianMixture("full"), state)  # singular in 4 + 1 - 2 directions
-    43.0
+    >>> state = State(np.zeros((1, 4)), np.array([12.0]), inertia=1.0)
+    >>> supported(GaussianMixture("full"), state)
+    29.0
     >>> supported(GaussianMixture("diag"), state)
     1.0
     """
     weights, d = state.weights, state.centers.shape[1]
     p = int((texts_of(state, d) == 0).sum())
-    lacking = np.clip(p + 1 - weights, 0.0, p)
-    if step.covariance_type != "full":
-        lacking = p * np.clip(2 - weights, 0.0, 1.0) * (step.covariance_type != "tied")
+    if step.covariance_type == "full":
+        times = weights / np.maximum(weights - p - 2, 1.0)
+        return state.inertia + p * (p + 3) / 2 * float(times.sum())
+    lacking = p * np.clip(2 - weights, 0.0, 1.0) * (step.covariance_type != "tied")
     return state.inertia + GAIN * float(weights @ lacking)
 
 
