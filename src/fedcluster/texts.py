@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -309,12 +309,52 @@ def for_python(message: str) -> str:
     if so, say PreprocessingSpec(bounds={'age': (0, 120)})
     if so, say PreprocessingSpec(categories=['auto', 'ward']).
     """
+    return _in_place(message, _for_python)
+
+
+def for_site(message: str) -> str:
+    """Return a message with what stands in the file of a site in place of options that set keys.
+
+    Examples
+    --------
+    >>> print(for_site("if so, say --set sites.west.factors.age=1.8x+32"))
+    if so, write age = "1.8x+32" under [factors] in its file
+    >>> print(for_site("if so, say --set 'missing_values=[-999]'"))
+    if so, write missing_values = [-999] at the top of its file
+    """
+    return _in_place(message, _for_site)
+
+
+def _in_place(message: str, of: Callable[[re.Match[str]], str]) -> str:
+    """Return a message with other words for each option, joined where one follows the other."""
     said, end = "", 0
     for found in OPTION.finditer(message):
         between = message[end : found.start()]
-        said += (" and " if end and between == " " else between) + _for_python(found)
+        said += (" and " if end and between == " " else between) + of(found)
         end = found.end()
     return said + message[end:]
+
+
+def _table(value: str) -> dict[str, Any]:
+    """Return what ``KEY=VALUE`` sets; simple texts are written without quotes."""
+    key, _, text = value.partition("=")
+    try:
+        return tomllib.loads(f"{key} = {text}")
+    except tomllib.TOMLDecodeError:
+        return tomllib.loads(f"{key} = {json.dumps(text)}")
+
+
+def _for_site(found: re.Match[str]) -> str:
+    """Return what the file of a site says in place of an option."""
+    if found["name"] != "set":
+        return found[0]
+    [(key, value)] = _table("".join(shlex.split(found["value"]))).items()
+    if key == "sites":
+        [(key, value)] = next(iter(value.values())).items()
+    if not isinstance(value, Mapping):
+        return f"write {key} = {in_toml(value)} at the top of its file"
+    [(name, to)] = value.items()
+    return f"write {dotted(name)} = {in_toml(to)} under [{key}] in its file"
 
 
 def _for_python(found: re.Match[str]) -> str:
@@ -323,11 +363,7 @@ def _for_python(found: re.Match[str]) -> str:
     value = "".join(shlex.split(found["value"] or ""))
     names = [each for each in next(csv.reader([value]), []) if each]
     if name == "set":
-        key, _, text = value.partition("=")
-        try:
-            return _set_for_python(said, tomllib.loads(f"{key} = {text}"))
-        except tomllib.TOMLDecodeError:  # simple texts are written without quotes
-            return _set_for_python(said, tomllib.loads(f"{key} = {json.dumps(text)}"))
+        return _set_for_python(said, _table(value))
     if name == "exclude":
         return f"leave {listed([*map(repr, names)])} out"
     if name == "label-column":

@@ -36,6 +36,7 @@ from fedcluster.frames.columns import (
     common_levels,
     common_names,
     is_blank,
+    is_numbered,
     own_names,
 )
 from fedcluster.frames.inputs import (
@@ -550,7 +551,7 @@ class Federated(Fitted):
         n_rows = sum(math.inf if site.n_rows is None else site.n_rows for site in sites)
         job, columns = self._job(n_rows), columns or ()
         self._keep(job, execute(job, engine, **self._terms(columns)), columns)
-        if list(self.feature_names_in_) == [f"x{j}" for j in range(self.n_features_in_)]:
+        if is_numbered(self.feature_names_in_):
             del self.feature_names_in_  # arrays have no column names
         return self
 
@@ -569,7 +570,7 @@ class Federated(Fitted):
         """Keep the results of a job, in place of those of an earlier fit."""
         for name in ("labels_", "site_labels_", "rows_held_back_", "lone_rows_"):
             self.__dict__.pop(name, None)
-        if columns is not None:
+        if columns is not None or (self.prepare is not None and not is_numbered(report.columns)):
             self.feature_names_in_ = np.array(report.columns, dtype=object)
             self.n_features_in_ = len(report.columns)
         self._keep_preparation(report.preprocessor, private=report.privacy is not None)

@@ -20,6 +20,7 @@ from fedcluster import model as models
 from fedcluster.core import Assigns, Floats, Iteration, Labels, Result
 from fedcluster.core.files import plain
 from fedcluster.errors import InputError, NotInstalledError
+from fedcluster.frames.columns import is_numbered
 from fedcluster.jobs import choice_of, clustering_of
 from fedcluster.lazy import of_application
 from fedcluster.model.assignment import RowForm
@@ -273,7 +274,7 @@ class Fitted(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
         self._cluster_names = model.names
         self.privacy_ = privacy.PrivacySpent(**model.privacy) if model.privacy else None
         self.objective_ = str(model.algorithm.get("objective", "inertia"))
-        if list(model.columns) != [f"x{j}" for j in range(len(model.columns))]:
+        if not is_numbered(model.columns):
             self.feature_names_in_ = np.array(model.columns, dtype=object)
         return self
 

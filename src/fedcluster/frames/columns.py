@@ -79,6 +79,11 @@ def merged_kind(kinds: Iterable[str]) -> str:
 # Names
 
 
+def is_numbered(columns: Iterable[str]) -> bool:
+    """Return whether columns have the names of those of an array: x0, x1, ..."""
+    return all(name == f"x{j}" for j, name in enumerate(columns))
+
+
 def column_list(text: str | Sequence[str] | None, option: str = "--columns") -> list[str] | None:
     """Split ``a,b,c`` into names; a name with a comma must be in double quotes.
 

@@ -23,7 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster import __version__, kernels, metrics, preprocessing
-from fedcluster.core import Algorithm, Assigns, Data, Floats, Labels, Limit, Rows, SiteInfo, State
+from fedcluster.core import (
+    Algorithm,
+    Assigns,
+    Data,
+    Floats,
+    Labels,
+    Limit,
+    Rows,
+    SiteInfo,
+    State,
+)
 from fedcluster.core.files import write_json
 from fedcluster.core.ranges import allowed_of
 from fedcluster.errors import InputError, PolicyError, UnlikeRowsWarning, check_keys, reason
@@ -510,6 +520,44 @@ class Model:
 as of mmol/l and mg/dl of glucose: if it is another unit, multiply it by 18.0182
         """
         return tuple(self._unlike(self.row_form.read(X), options=options))
+
+    def beside_others(self, chunks: Iterable[Data], site: str) -> tuple[str, ...]:
+        """Return in which columns a site is unlike the other sites of the fit, a line each.
+
+        The model holds sums over all sites, so that one that took part tells those of the others by
+        its own rows, and compares these with the others' as `check` does: nothing more leaves a
+        site. It does so after a fit to standardised columns, without offsets, principal components
+        or a privacy budget, whose centres are means.
+
+        Parameters
+        ----------
+        chunks : iterable of Data
+            All rows of the site in the fit, before preparation.
+        site : str
+            Its name, for options of the command line.
+
+        Examples
+        --------
+        >>> from fedcluster import FederatedKMeans
+        >>> from fedcluster.core import Column
+        >>> names, rng = (Column("age"), Column("glucose")), np.random.default_rng(0)
+        >>> north, south = (rng.normal([[40, 95], [70, 180]] * 50, [5, 9]) for _ in range(2))
+        >>> sites = {
+        ...     "north": Data(north, columns=names),
+        ...     "south": Data(south / [1, 18.0182], columns=names),  # in mmol/l
+        ... }
+        >>> with warnings.catch_warnings(action="ignore"):
+        ...     fit = FederatedKMeans(4, prepare="standard", random_state=0).fit(sites)
+        >>> print(*Model.from_estimator(fit).beside_others([sites["south"]], "south"))
+        column 'glucose' has mean 7.61 and deviation 2.46 at south, 138 and 43.4 in like rows
+        elsewhere, as of mmol/l and mg/dl of glucose: if it is another unit, say --set
+        sites.south.factors.glucose=18.0182
+        """
+        if self.privacy or self.preprocessor is None or self.adjusts:
+            return ()
+        own = preprocessing.OwnSums.of(self, chunks)
+        known = preprocessing.known_columns(self, own)
+        return () if known is None else tuple(known.unlike(np.concatenate(own.rows), site))
 
     def at_site(self, X: Any) -> Self:
         """Return the model of one site, which holds the offset that is found from all its rows.

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from fedcluster.preprocessing.fitting import first_tasks as first_tasks
     from fedcluster.preprocessing.fitting import fit as fit
     from fedcluster.preprocessing.fitting import n_columns_out as n_columns_out
+    from fedcluster.preprocessing.likeness import OwnSums as OwnSums
     from fedcluster.preprocessing.likeness import known_columns as known_columns
     from fedcluster.preprocessing.moments import Covariance as Covariance
     from fedcluster.preprocessing.moments import Missing as Missing
@@ -37,7 +38,7 @@ __getattr__ = names_from(  # lazy: rows without preparation need little of this 
         "agree odd_sites": "agreement",
         "Category NumericColumn": "columns",
         "first_tasks fit n_columns_out": "fitting",
-        "known_columns": "likeness",
+        "OwnSums known_columns": "likeness",
         "unlike_sites": "comparison",
         "Covariance Missing": "moments",
         "no_features screened": "screening",

@@ -117,6 +117,8 @@ class Columns:
         Whether the known values are values of rows, which show digits and gaps.
     honest : float
         Unlikeness that honest rows have; more where the known values are those of normal clusters.
+    wider : float
+        The largest logarithm of the ratio of both deviations after what explains the values.
     """
 
     site: str | None
@@ -128,6 +130,7 @@ class Columns:
     where: str = "the other sites"
     are_rows: bool = True
     honest: float = APART.honest
+    wider: float = math.inf
 
     def lines(self, skipped: Collection[str] = ()) -> Iterator[tuple[str, float, str]]:
         """Yield each column that is explained, with its unlikeness and a line about it."""
@@ -315,6 +318,9 @@ class Columns:
             return False
         if _is_against(beside, x):
             return False
+        with np.errstate(all="ignore"):
+            if abs(np.log(np.nanstd(x)) - np.log(beside.moments[1])) > self.wider:
+                return False
         usual, error = beside.elsewhere(), 1 / math.sqrt(len(x))
         if not first and usual > APART.sure * error and beside.along(x) < usual / 2 - 2 * error:
             return False

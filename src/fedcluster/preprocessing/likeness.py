@@ -13,17 +13,17 @@ another unit, or stand for something else.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import NormalDist
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedcluster.core import Floats
-from fedcluster.frames.columns import NumberSample
+from fedcluster.core import Data, Floats
+from fedcluster.frames.columns import NumberSample, columns_of
 from fedcluster.preprocessing.columns import NumericColumn
 from fedcluster.preprocessing.explaining import Columns
 from fedcluster.preprocessing.matching import Matched
@@ -56,6 +56,9 @@ class KnownColumns:
         Whether the variance is known, and not only a bound of it.
     levels : mapping of str to tuple of float
         Columns that hold a few whole numbers, and these.
+    are_others : bool
+        Whether they are those of the other sites of a fit. These may lack whole kinds of rows that
+        the site has, so that far values tell something if they are the fewer.
 
     Examples
     --------
@@ -75,6 +78,12 @@ and mmHg: if it is another unit, say --set sites.new.factors.sbp=7.50062
     logs: frozenset[str] = frozenset()
     is_exact: bool = True
     levels: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    are_others: bool = False
+
+    @property
+    def where(self) -> str:
+        """Where the known rows are."""
+        return "the other sites" if self.are_others else "the fit"
 
     def unlike(self, X: Floats, site: str | None = None) -> Iterator[str]:
         """Yield a line for each column of rows (n, d) that is unlike the known one.
@@ -101,7 +110,7 @@ and mmHg: if it is another unit, say --set sites.new.factors.sbp=7.50062
             X, asked, {*asked} if self.is_exact else {*filter(far.get, far)}, site
         )
         for name in far.keys() - lines.keys():
-            if far[name]:
+            if far[name] and not (self.are_others and far[name] >= len(asked[name]) / 2):
                 lines[name] = self._line(name, asked[name], far[name], site)
         yield from (lines[name] for name in self.names if name in lines)
 
@@ -126,8 +135,10 @@ and mmHg: if it is another unit, say --set sites.new.factors.sbp=7.50062
             else replace(NumberSample.from_values(usual[i].usual), whole=False)
             for i, name in enumerate(asked)
         }
+        # half of two others may be odd themselves, which makes them wide
+        limits = {"honest": 0.3, "wider": 0.25} if self.are_others else {"honest": 0.7}
         columns = Columns(
-            site, [*asked], own, others, some, match, where="the fit", are_rows=False, honest=0.7
+            site, [*asked], own, others, some, match, where=self.where, are_rows=False, **limits
         )
         skipped = asked.keys() - may_be_odd
         return {name: line for name, _, line in columns.lines(skipped)}
@@ -238,7 +249,7 @@ and mmHg: if it is another unit, say --set sites.new.factors.sbp=7.50062
             y = np.log1p(x) if name in self.logs else x
         return (
             f"{in_words(name, site)}: {many} of {len(x)} values are unlike those of "
-            f"the fit: mean {y.mean():.3g} and deviation {y.std():.3g}, there {mean:.3g} and "
+            f"{self.where}: mean {y.mean():.3g} and deviation {y.std():.3g}, there {mean:.3g} and "
             f"{deviation:.3g}; see whether it means the same there"
         )
 
@@ -246,7 +257,100 @@ and mmHg: if it is another unit, say --set sites.new.factors.sbp=7.50062
 # What a model knows
 
 
-def known_columns(model: Any) -> KnownColumns | None:
+@dataclass(slots=True, eq=False)
+class OwnSums:
+    """Sums over all rows of a site in a fit, by which it tells the other sites' from a model.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (k,)
+        The weights of its rows in each cluster.
+    sums : ndarray of shape (k, d)
+        Their sums of scaled numbers.
+    squares : ndarray of shape (d,)
+        The sums of their squares over all clusters.
+    rows : list of ndarray of shape (n, d)
+        Some of the rows, in the units of the columns.
+    rare : float
+        The share of its rows from which on it has a cluster.
+    fewest : float
+        The least share of the other sites in a cluster that tells what they have there.
+    """
+
+    weights: Floats
+    sums: Floats
+    squares: Floats
+    rows: list[Floats] = field(default_factory=list)
+    rare: float = 0.02  # share of the site's rows in a cluster that counts as one of its own
+    fewest: float = 0.1
+
+    @classmethod
+    def of(cls, model: Any, chunks: Iterable[Data]) -> Self:
+        """Return the sums of rows before preparation, in chunks."""
+        columns, k = model.preprocessor.numeric, len(model.centers)
+        own = cls(np.zeros(k), np.zeros((k, len(columns))), np.zeros(len(columns)))
+        for data in chunks:
+            place = {column.name: j for j, column in enumerate(columns_of(data))}
+            at = [place[column.name] for column in columns]
+            Z = np.hstack([c.apply(data, j) for c, j in zip(columns, at, strict=True)])
+            Z, rows = np.nan_to_num(Z), model.row_form.aligned(data)
+            shares = model.assignment.memberships(rows)
+            if shares is None:
+                shares = model.assignment.labels(rows)[:, None] == np.arange(k)
+            weights = np.ones(len(data)) if data.sample_weight is None else data.sample_weight
+            shares = np.nan_to_num(shares) * weights[:, None]
+            own.weights += shares.sum(axis=0)
+            own.sums += shares.T @ Z
+            own.squares += shares.sum(axis=1) @ Z**2
+            some = data.X[:: max(1, -(-len(data) // ODD.most_compared)), at]
+            own.rows.append(some.astype(np.float64))
+        return own
+
+    def of_others(
+        self, centers: Floats, weights: Floats, variances: Floats
+    ) -> tuple[Floats, Floats, Floats, Floats, NDArray[np.bool_]]:
+        """Return what the other sites hold, given that of all sites.
+
+        The rows are compared with clusters in which the site has rows, too, if most of its rows are
+        in such: the others may be those of another site that holds its columns otherwise.
+
+        Parameters
+        ----------
+        centers, weights : ndarray of shape (k, d), (k,)
+            The clusters of all sites.
+        variances : ndarray of shape (d,)
+            The variances of all sites' scaled columns, of mean 0.
+
+        Returns
+        -------
+        centers, weights : ndarray of shape (j, d), (j,)
+            The clusters of the others.
+        means, variances : ndarray of shape (d,)
+            Their scaled columns.
+        compared : ndarray of shape (j,), bool
+            The clusters with which the rows are compared.
+        """
+        rest = weights - self.weights
+        n, total = rest.sum(), weights @ centers
+        squares = weights.sum() * variances + total**2 / weights.sum()
+        means = (total - self.sums.sum(axis=0)) / n
+        spreads = np.maximum((squares - self.squares) / n - means**2, 0.0)
+        kept = rest > self.fewest * weights
+        own, every = self.weights[kept], self.weights.sum()
+        compared = own > self.rare * every
+        compared |= own[compared].sum() < every / 2
+        centers = (weights[:, None] * centers - self.sums)[kept] / rest[kept, None]
+        return centers, rest[kept], means, spreads, compared
+
+
+def _is_told(model: Any) -> bool:
+    """Return whether a model's centres are means, so that a site can tell those of the others."""
+    how, is_mean = model.preprocessor, model.algorithm.get("m") is None
+    is_plain = how is not None and how.principal is None and not how.unit
+    return is_plain and is_mean and _is_standard(model) and len(model.centers) > 0
+
+
+def known_columns(model: Any, own: OwnSums | None = None) -> KnownColumns | None:
     """Return what a model knows of its columns of numbers; None if it knows no spread.
 
     Of its variance in the fit, a column has 1 if it was standardised; within bounds, it has at most
@@ -257,51 +361,62 @@ def known_columns(model: Any) -> KnownColumns | None:
     ----------
     model : Model
         The model.
+    own : OwnSums, optional
+        The sums of a site that took part. Then it is what the model knows of the other sites, if
+        centres of standardised columns are means.
     """
     how, weights = model.preprocessor, model.weights
     columns = tuple(map(NumericColumn, model.columns)) if how is None else how.numeric
-    if not columns or not weights.sum() > 0:
+    if not columns or not weights.sum() > 0 or (own is not None and not _is_told(model)):
         return None
     shift, scale = (np.array([getattr(c, key) for c in columns]) for key in ("shift", "scale"))
     centers, is_known = _scaled_centers(model), how is None or how.principal is None
     shares = weights / weights.sum()
     if centers is None:
         centers, weights, shares = np.zeros((1, len(columns))), np.ones(1), np.ones(1)
+    means, variances = np.zeros(len(columns)), _variances(model, columns)
+    compared = np.ones(len(weights), dtype=bool)
+    if own is not None:
+        centers, weights, means, variances, compared = own.of_others(centers, weights, variances)
+        shares = weights / weights.sum()
     between = shares @ (centers - shares @ centers) ** 2
-    within = _variances(model, columns) - between
+    within = variances - between
     within = np.maximum(within, ODD.narrow * (within + between))
-    if is_known and model.algorithm.get("objective") == "inertia":
+    if own is None and is_known and model.algorithm.get("objective") == "inertia":
         within = np.fmin(within, model.inertia / model.weights.sum())
     is_merged = "parts" in model.memory  # clusters have several components
     if how is None and "precisions_cholesky" in model.memory and not is_merged:
         within = _of_mixture(model, shares)
-    if np.isnan(within).any():
+    if not compared.any() or np.isnan(within).any():
         return None
     # a constant column is not scaled
     constant = (between < 1e-12) & (scale == 1.0) & (how is not None)
     return KnownColumns(
         tuple(column.name for column in columns),
-        centers * scale + shift,
-        weights,
+        centers[compared] * scale + shift,
+        weights[compared],
         np.where(constant, 0.0, within * scale**2),
         frozenset(column.name for column in columns if column.log),
         is_exact=_is_standard(model),
-        levels=dict(_pairs(model, columns)),
+        levels=dict(_pairs(columns, means, variances)) if _is_standard(model) else {},
+        are_others=own is not None,
     )
 
 
-def _pairs(model: Any, columns: Sequence[NumericColumn]) -> Iterator[tuple[str, tuple[float, ...]]]:
+def _pairs(
+    columns: Sequence[NumericColumn], means: Floats, variances: Floats
+) -> Iterator[tuple[str, tuple[float, ...]]]:
     """Yield standardised columns of two whole numbers, with these.
 
     Whole numbers with mean a + p have at least the variance p (1 - p), which those of a and a + 1
     alone have.
     """
-    variances = _variances(model, columns)
-    for column, variance in zip(columns, variances.tolist(), strict=True):
-        low = math.floor(column.shift)
-        p = column.shift - low
+    for column, mean, variance in zip(columns, means.tolist(), variances.tolist(), strict=True):
+        mean = column.shift + column.scale * mean
+        low = math.floor(mean)
+        p = mean - low
         least, own = p * (1 - p), column.scale**2 * variance
-        if _is_standard(model) and not column.log and least > 0 and abs(own / least - 1) < 1e-6:
+        if not column.log and least > 0 and abs(own / least - 1) < 1e-6:
             yield column.name, (float(low), low + 1.0)
 
 

@@ -37,6 +37,7 @@ from fedcluster.engines.wire import WireError
 from fedcluster.frames.rows import WarehouseSource, chunks_of
 from fedcluster.model import Model
 from fedcluster.privacy.partition import LostRowsError
+from fedcluster.texts import for_site
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.process import Worker
 from fedcluster_app.tables.outputs import atomic_folder, check_folder, free_name, write_labels
@@ -157,8 +158,11 @@ def keep_results(
     results: Path,
     algorithms: Sequence[str] = (),
     own: OwnTable | None = None,
+    site: str = "",
 ) -> str:
     """Write the received model and the cluster of each row, chunk by chunk; both stay here.
+
+    So do lines about columns in which the rows are unlike those of the other sites.
 
     Those of an earlier model are kept; see `keep_earlier`.
 
@@ -177,6 +181,8 @@ def keep_results(
     own : OwnTable, optional
         The table with the rows' keys, opened before the rows; the keys are written beside the
         clusters.
+    site : str
+        The name of the site.
 
     Returns
     -------
@@ -186,7 +192,7 @@ def keep_results(
     """
     remove_broken_off(results)
     remove_oldest(results)
-    with atomic_folder(results, obsolete=["labels.csv", "labels.json"]) as partial:
+    with atomic_folder(results, obsolete=["labels.csv", "labels.json", DOUBTS]) as partial:
         path, labels = partial / "model.json", partial / "labels.csv"
         path.write_text(json_text(content), encoding="utf-8")
         keep_earlier(results, partial)
@@ -196,6 +202,8 @@ def keep_results(
             if rows is None:
                 return OTHERS
             _label(rows, model, labels, own)
+            if doubts := _doubts(model, chunks, site):
+                (partial / DOUBTS).write_text(doubts, encoding="utf-8")
         except MemoryError:
             raise
         except Exception as error:
@@ -244,7 +252,7 @@ def keep_earlier(results: Path, new: Path) -> None:
     name = f"{written:%Y%m%d-%H%M%S}"
     place = new / EARLIER / free_name(name, {path.name for path in results.glob(f"{EARLIER}/*")})
     place.mkdir(parents=True)
-    for file in (model, results / "labels.csv", results / "labels.json"):
+    for file in (model, *(results / name for name in ("labels.csv", "labels.json", DOUBTS))):
         if file.is_file():
             shutil.copy2(file, place)
 
@@ -261,6 +269,16 @@ def _label(rows: Iterable[Data], model: Model, file: Path, own: OwnTable | None)
     numbers = np.arange(1, len(labels) + 1)
     keys = None if own is None else own.keys(range(1, len(labels) + 1))
     write_labels(file, numbers, labels, np.concatenate(memberships) if memberships else None, keys)
+
+
+DOUBTS = "doubts.txt"
+"""File of lines about columns of a site that are unlike those of the other sites."""
+
+
+def _doubts(model: Model, chunks: Chunks, site: str) -> str:
+    """Return a line for each column in which the rows are unlike those of the other sites."""
+    rows = chunks(tuple(model.columns), model.preprocessor is not None) or ()
+    return "".join(f"{for_site(line)}\n" for line in model.beside_others(rows, site))
 
 
 CHANGED = "the rows have changed since the run began: start it anew"
@@ -471,7 +489,10 @@ class _Labeller:
                 why = keep()
                 without = f"the model is in {models.results}, and {NO_LABELS}: {why}"
                 whole = f"model and labels are in {models.results}"
-                return models.finish(without if why else whole)
+                file = models.results / DOUBTS
+                lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else ()
+                doubts = "".join(f". Look at {line}" for line in lines)
+                return models.finish(without if why else whole + doubts)
 
         return labelled
 
@@ -517,7 +538,14 @@ class _Holder:
         if call.method == "keep":
             steps = tuple(self._site.federation.get("steps", ()))
             own = self._site.own_table()
-            return partial(keep_results, self._chunks, algorithms=steps, own=own, **call.arguments)
+            return partial(
+                keep_results,
+                self._chunks,
+                algorithms=steps,
+                own=own,
+                site=self._site.name,
+                **call.arguments,
+            )
         client = self._client(call.columns, raw=call.raw)
         return partial(getattr(client, call.method), **call.arguments)
 

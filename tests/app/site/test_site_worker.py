@@ -7,18 +7,21 @@ import json
 import re
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from federations import labelled
 from grids import KNOWN
 from peer import ByHand
 from typer.testing import CliRunner
 
+from fedcluster import FederatedKMeans
 from fedcluster.algorithms import FKM, FedAvg, Lloyd
 from fedcluster.core import Data, State, Task
 from fedcluster.engines import LocalEngine
@@ -26,6 +29,7 @@ from fedcluster.engines.wire import pack, unpack, write_tasks
 from fedcluster.errors import EndedError
 from fedcluster.jobs import execute, fit_of
 from fedcluster.metrics import Inertia
+from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import Category, NumericColumn
 from fedcluster_app.cli import app
@@ -288,6 +292,37 @@ def model_of(site: SiteFile) -> dict[str, Any]:
     write_job(site.path.parent, report)
     content: dict[str, Any] = json.loads((site.path.parent / "model.json").read_text())
     return content
+
+
+def test_a_site_is_told_where_its_columns_are_unlike_the_others(site):
+    """Its own rows and the model tell it; what is proposed goes into its file, and mends it."""
+    others = np.random.default_rng(8).permutation(ROWS) * np.array([1.0, 1000.0])
+    frames = {
+        "north": open_frame(ROWS),
+        "south": open_frame(others[::2]),
+        "west": open_frame(others[1::2]),
+    }
+    with warnings.catch_warnings(action="ignore"):
+        fit = FederatedKMeans(2, prepare="standard", random_state=0).fit(frames)
+    model = Model.from_estimator(fit).plain()
+    folder = site.path.parent
+    with started(site) as turns:
+        turns.reply(question(Task(Lloyd(), START)))
+        assert "failed" not in unpack(turns.reply(bringing(model)))[0]
+        outcome = labelled(folder)
+    [line] = (folder / "results" / "doubts.txt").read_text().splitlines()
+    assert line.startswith("column 'y' has mean ")
+    assert outcome.endswith(f"results. Look at {line}")
+    mend = re.search(r"write (.*) under \[factors\] in its file$", line)
+    assert mend is not None
+    site.path.write_text(site.path.read_text() + f"[factors]\n{mend[1]}\n")
+    mended = SiteFile.load(site.path).opened(raw=True).chunks()
+    own = np.concatenate([chunk.X[:, :2] for chunk in mended])
+    np.testing.assert_allclose(own.std(axis=0), others.std(axis=0))
+
+
+def open_frame(rows: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(rows, columns=["x", "y"])
 
 
 def test_a_process_that_cannot_begin_to_label_is_not_started_for_ever(site, monkeypatch):

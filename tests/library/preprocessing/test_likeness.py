@@ -24,9 +24,9 @@ from fedcluster.frames.columns import code_questions
 from fedcluster.model import Model
 from fedcluster.preprocessing import NumericColumn, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.comparison import unlike_sites
-from fedcluster.preprocessing.likeness import KnownColumns
+from fedcluster.preprocessing.likeness import KnownColumns, OwnSums, known_columns
 from fedcluster.preprocessing.units import unit_warnings
-from fedcluster.texts import for_python
+from fedcluster.texts import for_python, for_site
 
 Frame = pd.DataFrame
 Change = Callable[[Frame], Frame]
@@ -443,3 +443,68 @@ def test_weights_of_a_survey_are_asked_about_and_the_option_works(here) -> None:
     option = shlex.split(re.search(r"--set \S+(?=,)", line)[0])  # type: ignore[index]
     again = run("check", "a.csv", "b.csv", *option)
     assert (again.exit_code, "pweight" in again.stderr) == (0, False), again.stderr
+
+
+BY_THE_MODEL = (
+    *("mmol", "umol", "months", "metres", "pounds", "fahrenheit", "sign", "shift", "exchanged"),
+    *("codes", "other codes", "-999", "99.99", "stuck", "missing"),
+)
+"""Kinds of changes that a site finds from sums over all sites alone."""
+
+
+def fitted(frames: dict[str, Frame], k: int = 3) -> tuple[Model, dict[str, Data]]:
+    """A model of sites, and their rows as these hold them."""
+    with warnings.catch_warnings(action="ignore"):
+        fit = FederatedKMeans(k, prepare=PreprocessingSpec(missing="mean"), random_state=0)
+        model = Model.from_estimator(fit.fit(frames))
+    columns = tuple(Column(name) for name in model.columns)
+    return model, {s: Data(own.to_numpy(float), columns=columns) for s, own in frames.items()}
+
+
+@pytest.mark.parametrize("kind", BY_THE_MODEL)
+def test_a_site_finds_by_the_model_how_it_differs_from_the_others(kind) -> None:
+    name, change, said = CHANGES[kind]
+    rows = patients(np.random.default_rng(len(kind)), 900)
+    frames = {site: rows[i::3].reset_index(drop=True) for i, site in enumerate(("a", "b", "new"))}
+    changed = frames | {"new": change(frames["new"])[list(rows)]}
+    model, held = fitted(changed)
+    found = {s: model.beside_others([d.take(slice(99)), d.take(slice(99, None))], s)
+             for s, d in held.items()}  # fmt: skip
+    assert (*found["a"], *found["b"]) == ()
+    names = {line.split("'")[1] for line in found["new"]}
+    assert names == ({"height", "weight"} if kind == "exchanged" else {name}), found["new"]
+    if "factors" in said or "rename" in said:
+        assert re.search(said.replace("in the fit", "in the other sites"), found["new"][0])
+        line = for_site(found["new"][0])
+        assert re.search(rf"write {name} = .* under \[(factors|rename)\] in its file", line)
+
+
+def test_means_of_the_other_sites_follow_from_those_of_all() -> None:
+    rows = patients(np.random.default_rng(3), 300)
+    frames = {"a": rows[:100], "b": rows[100:180], "c": rows[180:]}
+    model, held = fitted(frames)
+    own = OwnSums.of(model, [held["c"].take(slice(50)), held["c"].take(slice(50, None))])
+    known = known_columns(model, own)
+    assert known is not None
+    others = rows[:180].to_numpy(float)
+    labels = model.predict(others)
+    means = [others[labels == j].mean(axis=0) for j in range(3)]
+    np.testing.assert_allclose(known.centers, means, rtol=1e-9)
+    np.testing.assert_allclose(known.weights, np.bincount(labels), rtol=1e-9)
+    within = ((others - np.array(means)[labels]) ** 2).mean(axis=0)
+    np.testing.assert_allclose(known.within, within, rtol=1e-6)
+    assert known.levels == {"sex": (1.0, 2.0)}
+
+
+def test_honest_sites_are_like_the_others() -> None:
+    said, columns = [], 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        rows, kind = honest(rng)
+        chance = rng.dirichlet([2.0] * 3, size=kind.max() + 1)[kind]
+        site = (rng.random((len(rows), 1)) > chance.cumsum(axis=1)).sum(axis=1)
+        frames = {str(s): rows[site == s] for s in range(3) if (site == s).sum() > 20}
+        model, held = fitted(frames, k=int(rng.integers(2, 6)))
+        said += [x for s, d in held.items() for x in model.beside_others([d], s)]
+        columns += rows.shape[1]
+    assert len(said) <= columns / 200, said
