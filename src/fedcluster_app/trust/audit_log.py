@@ -50,6 +50,7 @@ TWICE = (
 )
 
 LOST = "files before it were removed"
+OTHER = "{} is not the log that was written here: put a copy back"
 MARK = b',"hash":"'
 """Separator of the content of a line and its hash."""
 
@@ -135,6 +136,7 @@ class AuditLog:
     def __init__(self, path: Path, site: str, largest: int = 64 << 20) -> None:
         self.path, self._site, self._largest = path, site, largest
         self._head, self._file, self._offset = Head(), 0, 0
+        self._seen = Head()  # the end of the log when this program last held it
 
     @contextmanager
     def locked(self) -> Iterator[Head]:
@@ -172,22 +174,41 @@ class AuditLog:
 
     def _catch_up(self) -> None:
         """Read what was written since; start the log, or a new file of it, if necessary."""
-        content = b""
-        with suppress(FileNotFoundError), self.path.open("rb") as file:
-            about = os.fstat(file.fileno())
-            if about.st_ino != self._file:
-                self._file, self._offset, self._head = about.st_ino, 0, Head()
-            if about.st_size < self._offset:
-                raise InputError(f"{self.path} is shorter than it was: lines were cut off")
-            file.seek(self._offset)
-            content = file.read()
+        content = self._unread()
         whole = content[: content.rfind(b"\n") + 1]
         if whole:
             self._follow(whole)
+        if self._offset:
+            self._check_same()
         if torn := content[len(whole) :]:
             self._set_aside(torn)
         elif not self._offset:
             self._resume()
+        self._seen = self._head
+
+    def _unread(self) -> bytes:
+        """Return what was written since, of a file that goes on as it was; or all of a new one."""
+        try:
+            with self.path.open("rb") as file:
+                about = os.fstat(file.fileno())
+                if about.st_ino != self._file:
+                    self._file, self._offset, self._head = about.st_ino, 0, Head()
+                if about.st_size < self._offset:
+                    raise InputError(f"{self.path} is shorter than it was: lines were cut off")
+                tail = MARK + self._head.hash.encode() + b'"}\n' if self._offset else b""
+                file.seek(self._offset - len(tail))
+                if not (content := file.read()).startswith(tail):
+                    raise InputError(OTHER.format(self.path))
+                return content[len(tail) :]
+        except FileNotFoundError:  # none yet, or renamed or removed since
+            self._file, self._offset, self._head = 0, 0, Head()
+            return b""
+
+    def _check_same(self) -> None:
+        """Raise an error for a log that does not go on with what this program saw or wrote."""
+        is_other = self._seen.log and self._head.log != self._seen.log
+        if is_other or self._head.line < self._seen.line:
+            raise InputError(OTHER.format(self.path))
 
     def _follow(self, whole: bytes) -> None:
         """Move to the end of lines that another process wrote, or of a log that is opened."""
@@ -217,6 +238,7 @@ class AuditLog:
             content = parts[-1].read_bytes()
             self._head = _last(_chain(content, Head(), parts[-1]), Head())
             _check_end(self.path, content, self._head)
+        self._check_same()
         self._begin()
 
     def _begin(self) -> None:
@@ -248,7 +270,7 @@ class AuditLog:
         raw = body + MARK + own_hash.encode() + b'"}\n'
         write_durably(self.path, raw)
         self._offset += len(raw)
-        self._head = head.after(line, own_hash)
+        self._head = self._seen = head.after(line, own_hash)
         self._keep_head()
 
     def _keep_head(self) -> None:

@@ -210,6 +210,35 @@ def test_a_log_that_is_gone_is_missed_by_its_head(path: Path) -> None:
             use(path)
 
 
+@pytest.mark.parametrize("parts", [0, 2])
+@pytest.mark.parametrize("done", ["gone", "gone with its head", "another", "an older copy"])
+def test_a_log_that_goes_or_changes_under_a_program_is_not_continued(done, parts, path) -> None:
+    """Not even where head and chain are in order: the program remembers what it wrote."""
+    log = written(path, largest=900) if parts else written(path)
+    for _ in range(20 * parts):
+        log.append(saying(filler="x" * 100))
+    assert bool(parts_of(path)) == bool(parts)
+    log.append(saying())
+    older = {each: each.read_bytes() for each in (path, path.with_suffix(".head"))}
+    log.append(saying())
+    path.unlink()
+    if done != "gone":
+        path.with_suffix(".head").unlink()
+    if done == "another":
+        for each in parts_of(path):
+            each.unlink()
+        AuditLog(path, "north").append(saying())
+    if done == "an older copy":
+        for each, content in older.items():
+            each.write_bytes(content)
+    left = {each: each.read_bytes() for each in path.parent.iterdir() if each.suffix != ".lock"}
+    for _ in range(2):
+        with pytest.raises(InputError, match=r"gone|cut off|not the log that was written"):
+            log.append(saying())
+    now = {each: each.read_bytes() for each in path.parent.iterdir() if each.suffix != ".lock"}
+    assert now == left
+
+
 def test_the_log_of_another_site_is_not_continued(path: Path) -> None:
     written(path)
     with pytest.raises(InputError, match="line 1: the log is of site 'north'"):
