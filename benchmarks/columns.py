@@ -1,6 +1,7 @@
 """How often a column that one site exports otherwise is named, and how often an honest one is.
 
     .venv/bin/python benchmarks/columns.py [--draws 3] [--honest 50] [--kinds TEXT] [--show]
+        [--network]
 
 Three sites of four domains (a clinic, a weather service, shops, a survey) hold the same columns, in
 honest shares of the same kinds of rows. Of each kind, one site then exports a column as people do:
@@ -16,6 +17,7 @@ import argparse
 import re
 import shlex
 import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -26,7 +28,14 @@ import pandas as pd
 from numpy.random import Generator
 from typer.testing import CliRunner
 
+from fedcluster.engines import LocalEngine
+from fedcluster.errors import FewGroupsWarning, InputError, SiteError
+from fedcluster.jobs import execute, fit_of
+from fedcluster.model import Model
+from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster_app.cli import app
+from fedcluster_app.report.job_files import write_job
+from fedcluster_app.site.file import SiteFile
 
 Frame = pd.DataFrame
 Change = Callable[[Frame, Generator], Frame]
@@ -573,6 +582,42 @@ def said(sites: dict[str, Frame], *options: str) -> list[str]:
     return [line for line in lines if line.startswith(starts)]
 
 
+FEDERATION = """[federation]
+coordinator = "127.0.0.1:1"
+certificate = "system"
+key = "key"
+"""
+
+
+def said_over_a_network(sites: dict[str, Frame]) -> list[str]:
+    """Return what each site says of its file, a fit of sums alone, and then each site by the model.
+
+    A site sees its own rows and the model, and the coordinator sums over groups of five rows.
+    """
+    lines = [line for site, frame in sites.items() for line in said({site: frame})]
+    with tempfile.TemporaryDirectory() as name:
+        folder, own = Path(name), []
+        for site, frame in sites.items():
+            (folder / site).mkdir()
+            frame.to_csv(folder / site / "rows.csv", index=False)
+            file = folder / site / "site.toml"
+            file.write_text(f'name = "{site}"\n[source]\npath = "rows.csv"\n{FEDERATION}')
+            own.append(SiteFile.load(file))
+        prepare = PreprocessingSpec(missing="mean")
+        engine = LocalEngine([each.grouped_client() for each in own])
+        try:
+            report = execute(fit_of(3, prepare=prepare), engine)
+        except (InputError, SiteError) as error:
+            return [*lines, f"error: {error}"]
+        write_job(folder, report)
+        model = Model.load(folder / "model.json")
+        lines += [f"warning: {line}" for line in report.fit_report.doubts]
+        for each in own:
+            chunks = each.opened(model.columns, raw=True).chunks()
+            lines += [f"warning: {line}" for line in model.beside_others(chunks, each.name)]
+    return lines
+
+
 def verdict(kind: Kind, lines: list[str]) -> str:
     """Return whether what is said is right, names the column, or is silent."""
     everywhere = kind.name.startswith("all:")
@@ -670,6 +715,26 @@ def false_alarms(draws: int, seed: int, show: bool) -> Iterator[str]:
         yield f"{how:14} {wrong} of {columns} columns"
 
 
+def of_kind(kind: Kind, asked: argparse.Namespace, total: Counter[str]) -> Iterator[str]:
+    """Yield what is said of a kind, and count it."""
+    found: list[str] = []
+    shown: list[str] = []
+    typed: list[bool] = []
+    for draw in range(asked.draws):
+        rng = np.random.default_rng([asked.seed, draw, sum(kind.name.encode())])
+        sites = planted(kind, rng)
+        lines = said_over_a_network(sites) if asked.network else said(sites)
+        if not asked.network:  # what is said there is for the file of a site
+            typed += [is_mended(kind, sites, options) for options in remedies(kind, lines)]
+        found.append(verdict(kind, lines))
+        heard = [line for line in lines if line.startswith(("warn", "err"))]
+        shown += [f"    {line[:300]}" for line in heard if asked.show]
+    total.update(found)
+    total.update(f"a remedy that {'works' if works else 'FAILS'}" for works in typed)
+    found += [f"{len(typed) - sum(typed)} remedies fail"] if not all(typed) else []
+    yield from (f"{kind.name:36} {' '.join(found)}", *shown)
+
+
 def main() -> None:
     """Print what is said of each kind."""
     ask = argparse.ArgumentParser(description=__doc__)
@@ -677,29 +742,14 @@ def main() -> None:
     ask.add_argument("--honest", type=int, default=0)
     ask.add_argument("--seed", type=int, default=7)
     ask.add_argument("--kinds", default="")
+    ask.add_argument("--network", action="store_true", help="of sites of a federation")
     ask.add_argument("--show", action="store_true")
     asked = ask.parse_args()
+    warnings.filterwarnings("ignore", category=FewGroupsWarning)
     total: Counter[str] = Counter()
     for kind in KINDS if asked.draws else ():
-        if asked.kinds not in kind.name:
-            continue
-        found, shown = [], []
-        typed: list[bool] = []
-        for draw in range(asked.draws):
-            rng = np.random.default_rng([asked.seed, draw, sum(kind.name.encode())])
-            sites = planted(kind, rng)
-            lines = said(sites)
-            typed += [is_mended(kind, sites, options) for options in remedies(kind, lines)]
-            found.append(verdict(kind, lines))
-            shown += (
-                [f"    {line[:300]}" for line in lines if line.startswith(("warn", "err"))]
-                if asked.show
-                else []
-            )
-        total.update(found)
-        total.update(f"a remedy that {'works' if works else 'FAILS'}" for works in typed)
-        found += [f"{len(typed) - sum(typed)} remedies fail"] if not all(typed) else []
-        print(f"{kind.name:36} {' '.join(found)}", *shown, sep="\n", flush=True)
+        if asked.kinds in kind.name:
+            print(*of_kind(kind, asked, total), sep="\n", flush=True)
     print(dict(total))
     for line in false_alarms(asked.honest, asked.seed, asked.show) if asked.honest else ():
         print(line, flush=True)

@@ -288,7 +288,7 @@ def setting(*parts: str, to: Any) -> str:
 
 
 OPTION = re.compile(
-    r"(?P<say>\bsay )?--(?P<name>set|exclude|categories|columns|missing|label-column)\b"
+    r"(?P<say>\b(say|evaluate) )?--(?P<name>set|exclude|categories|columns|missing|label-column)\b"
     r"( (?P<value>(?!takes|to )('[^']*'|\"[^\"]*\"|[^\s'\",.;:]|[,.:](?=\S))+))?"
 )
 """An option of the command line that a message proposes, as a shell reads it."""
@@ -367,7 +367,7 @@ def _for_python(found: re.Match[str]) -> str:
     if name == "exclude":
         return f"leave {listed([*map(repr, names)])} out"
     if name == "label-column":
-        return f"{said}adjusted_rand_score"
+        return "adjusted_rand_score"
     given = repr(value if name == "missing" else names) if value else "..."
     return f"{said}PreprocessingSpec({name}={given})"
 

@@ -303,7 +303,7 @@ def named_targets(names: Sequence[str], texts: Collection[str] = ()) -> Iterator
     --------
     >>> print(*named_targets(["x", "y", "species"]))
     column 'species' may be what the clusters are to find, as its name says; compare
-    clusters with it by --label-column, or say --exclude species
+    clusters with it by evaluate --label-column, or say --exclude species
     """
     for name in names:
         words = words_of(name)
@@ -319,7 +319,7 @@ def named_targets(names: Sequence[str], texts: Collection[str] = ()) -> Iterator
 def _target(name: str, why: str) -> str:
     return (
         f"column {name!r} may be what the clusters are to find, {why}; compare "
-        f"clusters with it by --label-column, or say --exclude {quoted(name)}"
+        f"clusters with it by evaluate --label-column, or say --exclude {quoted(name)}"
     )
 
 
