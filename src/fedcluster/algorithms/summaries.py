@@ -78,7 +78,9 @@ class SiteSummaries:
 
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the means of the local clusters that are large enough."""
-        data = data.weighed().canonical()
+        data = data.weighed()
+        if len(data) <= Points.most_rows:  # draws are among rows; leaves are found by exact sums
+            data = data.canonical()
         points = Points.of(data, rng)
         k = min(self.n_means, max(1, len(data) // self.rows_per_mean), len(points.X))
         fit = kmeans(points.X, k, points.weights, rng=rng, n_init=1, max_iter=self.passes)

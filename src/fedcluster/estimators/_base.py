@@ -178,6 +178,12 @@ def is_plain(table: Any) -> bool:
     return table.size > 0 and bool(np.isfinite(table).all())
 
 
+def _in_single(table: Any) -> Any:
+    """Return an array of half precision in single precision, of which all sums are the same."""
+    is_half = type(table) is np.ndarray and table.dtype == np.float16
+    return table.astype(np.float32) if is_half else table
+
+
 def _stacked(X: Any, sites: Any) -> Stacked | None:
     """Return sites of plain numbers, in one array or in many small ones, as one table."""
     if not isinstance(sites, str | None):
@@ -743,6 +749,8 @@ class Federated(Fitted):
 
     def _read(self, parts: Sequence[SiteTable], roles: ColumnRoles) -> dict[str, Data]:
         """Return the sites' rows; keep the number and the names of their columns."""
+        if not roles.raw and getattr(self, "metric", "euclidean") == "euclidean":
+            parts = [replace(part, table=_in_single(part.table)) for part in parts]
         data = read_sites(parts, roles)
         first = next(iter(data.values()))
         if first.columns and not roles.raw:

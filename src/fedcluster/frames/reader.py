@@ -822,9 +822,12 @@ def _is_sum(data: Data) -> bool:
     """
     place = [j for j, column in enumerate(data.columns) if column.kind == "number"]
     place = [j for j in place if len(data) > 5 and not np.isnan(data.X[-1, j])]
-    rest, last = data.X[:-1, place].astype(np.float64), data.X[-1, place].astype(np.float64)
-    is_sum = np.isclose(np.nansum(rest, axis=0), last, rtol=1e-6, atol=0)
-    return len(place) > 1 and bool(np.all(is_sum & ~(np.abs(rest) >= np.abs(last)).any(axis=0)))
+    for j in place:  # one by one: most tables are told by the first, and none is copied
+        rest, last = data.X[:-1, j].astype(np.float64), float(data.X[-1, j])
+        is_beyond = not (np.abs(rest) >= abs(last)).any()
+        if not (is_beyond and np.isclose(np.nansum(rest), last, rtol=1e-6, atol=0)):
+            return False
+    return len(place) > 1
 
 
 def counts_rows(values: Rows) -> bool:

@@ -6,6 +6,8 @@ import datetime
 import inspect
 import re
 import sys
+import tracemalloc
+from pathlib import Path
 from typing import Any, get_args
 
 import numpy as np
@@ -655,3 +657,31 @@ def test_verbose_says_each_round(model: Any, capsys: pytest.CaptureFixture[str])
 def test_each_name_that_a_parameter_takes_is_among_its_types() -> None:
     assert get_args(AlgorithmName) == tuple(ALGORITHMS)
     assert get_args(FuzzyAlgorithmName) == tuple(FUZZY_ALGORITHMS)
+
+
+@pytest.mark.parametrize("how", [{}, {"metric": "cosine"}, {"prepare": "standard"}])
+def test_half_precision_gives_the_bits_of_double_precision(how: dict[str, Any]) -> None:
+    rng = np.random.default_rng(3)
+    centers = rng.normal(size=(5, 12))
+    X = (3 * centers[rng.integers(5, size=5000)] + rng.normal(size=(5000, 12))).astype(np.float16)
+    half, double = (
+        FederatedKMeans(5, random_state=0, **how).fit([rows[:2400], rows[2400:]])
+        for rows in (X, X.astype(np.float64))
+    )
+    np.testing.assert_array_equal(half.cluster_centers_, double.cluster_centers_)
+    np.testing.assert_array_equal(half.labels_, double.labels_)
+
+
+def test_rows_of_half_precision_are_copied_once_in_single_precision(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    rows = rng.normal(size=(40_000, 128)).astype(np.float16)
+    rows += 8 * rng.integers(4, size=(40_000, 1)).astype(np.float16)
+    np.save(tmp_path / "rows.npy", rows)
+    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
+    fit = FederatedKMeans(4, n_init=1, max_iter=2, tol=0.1, random_state=0)
+    fit.fit([mapped[:5000]])  # compiled
+    tracemalloc.start()
+    fit.fit([mapped])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3.5 * rows.nbytes, peak / rows.nbytes
