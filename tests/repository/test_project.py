@@ -157,6 +157,15 @@ def test_numba_and_llvmlite_have_upper_bounds_as_the_kernels_use_their_llvm():
         assert any(bound.operator == "<" for bound in needed[name].specifier), name
 
 
+def test_no_file_holds_both_sides_of_a_conflict():
+    folders = ("benchmarks", "docs", "examples", "reproduction", "src", "tests")
+    inner = [path for name in folders for path in (ROOT / name).rglob("*.*") if path.is_file()]
+    texts = [path for path in (*ROOT.glob("*.*"), *inner) if path.suffix in (".md", ".py", ".toml")]
+    assert len(texts) > 500
+    marks = re.compile(r"^(<{7}|>{7}) ", re.MULTILINE)
+    assert [path for path in texts if marks.search(path.read_text("utf-8"))] == []
+
+
 def test_the_changelog_has_the_kinds_of_entries_that_contributing_lists():
     table = (ROOT / "CONTRIBUTING.md").read_text("utf-8").partition("| kind |")[2]
     kinds = re.findall(r"^\| ([A-Z]\w+) \|", table, re.MULTILINE)
