@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 29_719,
-    "lines of the application": 21_405,
+    "lines of the library": 29_726,
+    "lines of the application": 21_421,
     "modules": 238,
-    "functions": 4_710,
+    "functions": 4_711,
     "modules that a fit loads": 73,
     "constants": 249,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 48,
     "words of the pages": 35_997,
     "pages": 28,
-    "lines of tests": 66_865,
+    "lines of tests": 66_902,
     "lines of tests of refusals and pairs": 2_757,
 }
 

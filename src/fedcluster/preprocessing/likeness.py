@@ -275,36 +275,46 @@ class OwnSums:
         The share of its rows from which on it has a cluster.
     fewest : float
         The least share of the other sites in a cluster that tells what they have there.
+    block : int
+        The number of rows that are summed at a time.
     """
 
     weights: Floats
     sums: Floats
     squares: Floats
     rows: list[Floats] = field(default_factory=list)
-    rare: float = 0.02  # share of the site's rows in a cluster that counts as one of its own
+    rare: float = 0.02
     fewest: float = 0.1
+    block: int = 4096
 
     @classmethod
     def of(cls, model: Any, chunks: Iterable[Data]) -> Self:
         """Return the sums of rows before preparation, in chunks."""
-        columns, k = model.preprocessor.numeric, len(model.centers)
-        own = cls(np.zeros(k), np.zeros((k, len(columns))), np.zeros(len(columns)))
+        k, d = len(model.centers), len(model.preprocessor.numeric)
+        own = cls(np.zeros(k), np.zeros((k, d)), np.zeros(d))
         for data in chunks:
-            place = {column.name: j for j, column in enumerate(columns_of(data))}
-            at = [place[column.name] for column in columns]
-            Z = np.hstack([c.apply(data, j) for c, j in zip(columns, at, strict=True)])
-            Z, rows = np.nan_to_num(Z), model.row_form.aligned(data)
-            shares = model.assignment.memberships(rows)
-            if shares is None:
-                shares = model.assignment.labels(rows)[:, None] == np.arange(k)
-            weights = np.ones(len(data)) if data.sample_weight is None else data.sample_weight
-            shares = np.nan_to_num(shares) * weights[:, None]
-            own.weights += shares.sum(axis=0)
-            own.sums += shares.T @ Z
-            own.squares += shares.sum(axis=1) @ Z**2
-            some = data.X[:: max(1, -(-len(data) // ODD.most_compared)), at]
-            own.rows.append(some.astype(np.float64))
+            for start in range(0, len(data), own.block):
+                own.add(model, data.take(slice(start, start + own.block)))
         return own
+
+    def add(self, model: Any, data: Data) -> None:
+        """Add some rows; of many, fewer and fewer are kept."""
+        columns, k = model.preprocessor.numeric, len(self.weights)
+        place = {column.name: j for j, column in enumerate(columns_of(data))}
+        at = [place[column.name] for column in columns]
+        Z = np.hstack([c.apply(data, j) for c, j in zip(columns, at, strict=True)])
+        Z, rows = np.nan_to_num(Z), model.row_form.aligned(data)
+        shares = model.assignment.memberships(rows)
+        if shares is None:
+            shares = model.assignment.labels(rows)[:, None] == np.arange(k)
+        weights = np.ones(len(data)) if data.sample_weight is None else data.sample_weight
+        shares = np.nan_to_num(shares) * weights[:, None]
+        self.weights += shares.sum(axis=0)
+        self.sums += shares.T @ Z
+        self.squares += shares.sum(axis=1) @ Z**2
+        self.rows.append(data.X[:, at].astype(np.float64))
+        while sum(map(len, self.rows)) > 4 * ODD.most_compared:
+            self.rows[:] = [each[::2] for each in self.rows]
 
     def of_others(
         self, centers: Floats, weights: Floats, variances: Floats
@@ -331,14 +341,15 @@ class OwnSums:
             The clusters with which the rows are compared.
         """
         rest = weights - self.weights
-        n, total = rest.sum(), weights @ centers
-        squares = weights.sum() * variances + total**2 / weights.sum()
+        total, every = weights @ centers, weights.sum()
+        n = max(float(rest.sum()), self.fewest)
+        squares = every * variances + total**2 / every
         means = (total - self.sums.sum(axis=0)) / n
         spreads = np.maximum((squares - self.squares) / n - means**2, 0.0)
         kept = rest > self.fewest * weights
-        own, every = self.weights[kept], self.weights.sum()
-        compared = own > self.rare * every
-        compared |= own[compared].sum() < every / 2
+        own, rows = self.weights[kept], self.weights.sum()
+        compared = own > self.rare * rows
+        compared |= own[compared].sum() < rows / 2
         centers = (weights[:, None] * centers - self.sums)[kept] / rest[kept, None]
         return centers, rest[kept], means, spreads, compared
 

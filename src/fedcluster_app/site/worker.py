@@ -31,7 +31,7 @@ from typing import Any
 import numpy as np
 
 from fedcluster.core import Data, SiteInfo, Summary, Task
-from fedcluster.core.files import json_text, lock, remove_broken_off
+from fedcluster.core.files import atomic_write, json_text, lock, remove_broken_off
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import WireError
 from fedcluster.frames.rows import WarehouseSource, chunks_of
@@ -120,8 +120,10 @@ class ReceivedModels:
     def give_up(self, why: str) -> str:
         """Record, and return, that the labels that were begun cannot be had."""
         with self._locked():
-            outcome = f"{NO_LABELS}: {why}"
-            return self.finish(outcome) if "model" in self._read()[1] else outcome
+            (received, labels), outcome = self._read(), f"{NO_LABELS}: {why}"
+            if received is None and "said" in labels:  # they are written
+                return str(labels["said"])
+            return self.finish(outcome) if "model" in labels else outcome
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -158,11 +160,8 @@ def keep_results(
     results: Path,
     algorithms: Sequence[str] = (),
     own: OwnTable | None = None,
-    site: str = "",
 ) -> str:
     """Write the received model and the cluster of each row, chunk by chunk; both stay here.
-
-    So do lines about columns in which the rows are unlike those of the other sites.
 
     Those of an earlier model are kept; see `keep_earlier`.
 
@@ -181,8 +180,6 @@ def keep_results(
     own : OwnTable, optional
         The table with the rows' keys, opened before the rows; the keys are written beside the
         clusters.
-    site : str
-        The name of the site.
 
     Returns
     -------
@@ -202,8 +199,6 @@ def keep_results(
             if rows is None:
                 return OTHERS
             _label(rows, model, labels, own)
-            if doubts := _doubts(model, chunks, site):
-                (partial / DOUBTS).write_text(doubts, encoding="utf-8")
         except MemoryError:
             raise
         except Exception as error:
@@ -275,10 +270,20 @@ DOUBTS = "doubts.txt"
 """File of lines about columns of a site that are unlike those of the other sites."""
 
 
-def _doubts(model: Model, chunks: Chunks, site: str) -> str:
-    """Return a line for each column in which the rows are unlike those of the other sites."""
+def compare_results(
+    chunks: Chunks, results: Path, site: str, algorithms: Sequence[str] = ()
+) -> list[str]:
+    """Return lines about columns in which the rows are unlike those of the other sites.
+
+    The model in the folder tells those of all sites; the lines are written beside it.
+    """
+    model = Model.load(results / "model.json", algorithms)
     rows = chunks(tuple(model.columns), model.preprocessor is not None) or ()
-    return "".join(f"{for_site(line)}\n" for line in model.beside_others(rows, site))
+    lines = [*map(for_site, model.beside_others(rows, site))]
+    if lines:
+        with atomic_write(results / DOUBTS) as temporary:
+            temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    return lines
 
 
 CHANGED = "the rows have changed since the run began: start it anew"
@@ -442,7 +447,7 @@ class Labelling:
     ) -> None:
         self._name, self._models, self._say = site.name, models, say
         self._worker: Worker[ReceivedModels, str] = Worker(
-            partial(_Labeller, site), site.cost, lasting=True
+            partial(Labeller, site), site.cost, lasting=True
         )
         self._came = Event()
         self._thread: Thread | None = None
@@ -468,7 +473,7 @@ class Labelling:
             self._worker.end()  # ending the process frees its rows
 
 
-class _Labeller:
+class Labeller:
     """Function that labels the rows of a site by the last model, in the labelling process."""
 
     def __init__(self, site: SiteFile) -> None:
@@ -480,8 +485,14 @@ class _Labeller:
             came = stack.enter_context(models.next())
             if came is None:  # an earlier process has written its labels
                 return models.outcome
-            arguments = {"content": came["model"], "results": models.results}
-            keep = _Holder(self._site)(_Call(came["rows"], (), False, "keep", arguments))
+            holder, to = _Holder(self._site), {"results": models.results}
+            keep, compare = (
+                holder(_Call(came["rows"], (), False, method, to | more))
+                for method, more in (
+                    ("keep", {"content": came["model"]}),
+                    ("compare", {"site": self._site.name}),
+                )
+            )
             held = stack.pop_all()
 
         def labelled() -> str:
@@ -489,10 +500,12 @@ class _Labeller:
                 why = keep()
                 without = f"the model is in {models.results}, and {NO_LABELS}: {why}"
                 whole = f"model and labels are in {models.results}"
-                file = models.results / DOUBTS
-                lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else ()
-                doubts = "".join(f". Look at {line}" for line in lines)
-                return models.finish(without if why else whole + doubts)
+                outcome = models.finish(without if why else whole)
+                try:  # whatever becomes of it, the labels stay
+                    said = "" if why else "".join(f". Look at {line}" for line in compare())
+                except Exception as error:
+                    said = f". Columns were not compared: {type(error).__name__}: {error}"
+                return models.finish(outcome + said) if said else outcome
 
         return labelled
 
@@ -535,15 +548,17 @@ class _Holder:
             return self._site.fingerprint
         if call.fingerprint != self._fingerprint:
             self._turn_to(call)
-        if call.method == "keep":
+        if call.method in ("keep", "compare"):
             steps = tuple(self._site.federation.get("steps", ()))
+            if call.method == "compare":
+                of = partial(compare_results, self._chunks, algorithms=steps)
+                return partial(of, **call.arguments)
             own = self._site.own_table()
             return partial(
                 keep_results,
                 self._chunks,
                 algorithms=steps,
                 own=own,
-                site=self._site.name,
                 **call.arguments,
             )
         client = self._client(call.columns, raw=call.raw)

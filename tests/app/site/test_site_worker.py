@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from federations import labelled
+from federations import PATIENCE, labelled
 from grids import KNOWN
 from peer import ByHand
 from typer.testing import CliRunner
@@ -34,6 +34,7 @@ from fedcluster.preprocessing import PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.columns import Category, NumericColumn
 from fedcluster_app.cli import app
 from fedcluster_app.report.job_files import write_job
+from fedcluster_app.site import worker
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, site_responder
 from fedcluster_app.site.process import Worker
@@ -309,10 +310,14 @@ def test_a_site_is_told_where_its_columns_are_unlike_the_others(site):
     with started(site) as turns:
         turns.reply(question(Task(Lloyd(), START)))
         assert "failed" not in unpack(turns.reply(bringing(model)))[0]
-        outcome = labelled(folder)
+        assert "model and labels are in" in labelled(folder)
+        end = time.monotonic() + PATIENCE
+        while "Look at" not in labelled(folder):  # the labels come first
+            assert time.monotonic() < end
+            time.sleep(0.02)
     [line] = (folder / "results" / "doubts.txt").read_text().splitlines()
     assert line.startswith("column 'y' has mean ")
-    assert outcome.endswith(f"results. Look at {line}")
+    assert labelled(folder).endswith(f"results. Look at {line}")
     mend = re.search(r"write (.*) under \[factors\] in its file$", line)
     assert mend is not None
     site.path.write_text(site.path.read_text() + f"[factors]\n{mend[1]}\n")
@@ -415,6 +420,29 @@ def test_only_the_last_of_the_models_is_labelled_and_a_newer_one_is_not_given_up
     with models.next() as came:
         assert came is not None
         assert came["model"] == {"number": 3}
+
+
+def test_labels_stay_if_columns_cannot_be_compared(site, monkeypatch):
+    def fails(*_arguments: object, **_more: object) -> list[str]:
+        raise ValueError("no")
+
+    monkeypatch.setattr(worker, "compare_results", fails)
+    models = received(site.path.parent)
+    models.receive(model_of(site), site.fingerprint())
+    said = worker.Labeller(site)(models)()
+    assert said.endswith("results. Columns were not compared: ValueError: no")
+    assert models.outcome().endswith(said)
+    assert len((models.results / "labels.csv").read_text().splitlines()) == 401
+
+
+def test_labels_that_are_written_stay_if_what_follows_ends_the_process(tmp_path):
+    models = received(tmp_path)
+    models.receive({"number": 1}, "rows")
+    with models.next() as came:
+        assert came is not None
+        models.finish("model and labels are in results")
+    assert models.give_up("too expensive") == "model and labels are in results"
+    assert models.outcome().endswith("model and labels are in results")
 
 
 def test_a_site_that_could_not_write_results_says_so(site):

@@ -496,6 +496,15 @@ def test_means_of_the_other_sites_follow_from_those_of_all() -> None:
     assert known.levels == {"sex": (1.0, 2.0)}
 
 
+def test_of_many_rows_some_are_kept_and_a_site_alone_is_compared_with_none() -> None:
+    rows = patients(np.random.default_rng(2), 30_000)
+    model, held = fitted({"a": rows})
+    own = OwnSums.of(model, [held["a"]])
+    assert 2000 <= sum(map(len, own.rows)) <= 8000
+    np.testing.assert_allclose(own.weights, model.weights)
+    assert model.beside_others([held["a"]], "a") == ()
+
+
 def test_honest_sites_are_like_the_others() -> None:
     said, columns = [], 0
     for seed in range(20):
