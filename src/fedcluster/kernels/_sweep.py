@@ -68,10 +68,13 @@ class SpareParts:
     ----------
     most : int, default=2**26
         The largest number of bytes that are kept.
+    number : int, default=16
+        The largest number of sums that are kept: those of a few passes at the same time, each of
+        which takes two, since all are looked through.
     """
 
-    def __init__(self, most: int = 1 << 26) -> None:
-        self.most, self._kept, self._turn = most, list[Parts](), Lock()
+    def __init__(self, most: int = 1 << 26, number: int = 16) -> None:
+        self.most, self.number, self._kept, self._turn = most, number, list[Parts](), Lock()
 
     def take(self, padded: Floats, most: int) -> list[Parts]:
         """Return those for padded centres, a few at most."""
@@ -83,7 +86,7 @@ class SpareParts:
     def keep(self, *given: Parts) -> None:
         """Keep sums that have been set to 0, rather than the oldest."""
         with self._turn:
-            self._kept.extend(given)
+            self._kept = [*self._kept, *given][-self.number :]
             while sum(parts.residuals.nbytes for parts in self._kept) > self.most:
                 self._kept.pop(0)
 

@@ -355,3 +355,18 @@ def test_sums_that_were_used_are_kept_up_to_a_number_of_bytes():
     found = spare.take(padded, 2) + spare.take(padded, 9)
     assert [id(parts) for parts in found] == [id(parts) for parts in made[1:]], "not the oldest"
     assert spare.take(padded, 9) == []
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_many_passes_keep_no_more_sums_than_a_few_passes_use(threads, monkeypatch):
+    """All that are kept are looked through by each pass."""
+    monkeypatch.setenv("FEDCLUSTER_NUM_THREADS", threads)
+    spare = sweep.SpareParts()
+    monkeypatch.setattr(sweep, "spare_parts", spare)
+    rng = np.random.default_rng(0)
+    X, weights = rng.normal(size=(60_000, 8)), np.ones(60_000)
+    for _ in range(40):
+        hard_pass(X, X[:20], weights)
+    assert 1 <= len(spare.take(np.ones((20, 8)), 999)) <= 16
+    spare.keep(*(zero_parts(np.ones((2, 8))) for _ in range(99)))
+    assert len(spare.take(np.ones((2, 8)), 999)) == 16
