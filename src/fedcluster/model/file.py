@@ -556,7 +556,7 @@ as of mmol/l and mg/dl of glucose: if it is another unit, multiply it by 18.0182
         if self.privacy or self.preprocessor is None or self.adjusts:
             return ()
         own = preprocessing.OwnSums.of(self, chunks)
-        known = preprocessing.known_columns(self, own)
+        known = preprocessing.known_columns(self, own) if own.rows else None
         return () if known is None else tuple(known.unlike(np.concatenate(own.rows), site))
 
     def at_site(self, X: Any) -> Self:

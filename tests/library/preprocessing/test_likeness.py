@@ -502,7 +502,7 @@ def test_of_many_rows_some_are_kept_and_a_site_alone_is_compared_with_none() -> 
     own = OwnSums.of(model, [held["a"]])
     assert 2000 <= sum(map(len, own.rows)) <= 8000
     np.testing.assert_allclose(own.weights, model.weights)
-    assert model.beside_others([held["a"]], "a") == ()
+    assert model.beside_others([held["a"]], "a") == model.beside_others([], "a") == ()
 
 
 def test_honest_sites_are_like_the_others() -> None:
