@@ -335,22 +335,27 @@ def _in_place(message: str, of: Callable[[re.Match[str]], str]) -> str:
     return said + message[end:]
 
 
-def _table(value: str) -> dict[str, Any]:
-    """Return what ``KEY=VALUE`` sets; simple texts are written without quotes."""
-    key, _, text = value.partition("=")
+def _first_key(found: re.Match[str]) -> tuple[str, Any]:
+    """Return the first part of the key that an option sets, without its site, and what it holds.
+
+    Simple texts are written without quotes.
+    """
+    whole, _, text = "".join(shlex.split(found["value"])).partition("=")
     try:
-        return tomllib.loads(f"{key} = {text}")
+        table = tomllib.loads(f"{whole} = {text}")
     except tomllib.TOMLDecodeError:
-        return tomllib.loads(f"{key} = {json.dumps(text)}")
+        table = tomllib.loads(f"{whole} = {json.dumps(text)}")
+    if "sites" in table:
+        [table] = table["sites"].values()
+    [(key, value)] = table.items()
+    return key, value
 
 
 def _for_site(found: re.Match[str]) -> str:
     """Return what the file of a site says in place of an option."""
     if found["name"] != "set":
         return found[0]
-    [(key, value)] = _table("".join(shlex.split(found["value"]))).items()
-    if key == "sites":
-        [(key, value)] = next(iter(value.values())).items()
+    key, value = _first_key(found)
     if not isinstance(value, Mapping):
         return f"write {key} = {in_toml(value)} at the top of its file"
     [(name, to)] = value.items()
@@ -360,10 +365,10 @@ def _for_site(found: re.Match[str]) -> str:
 def _for_python(found: re.Match[str]) -> str:
     """Return what users of Python do in place of an option."""
     name, said = found["name"], found["say"] or ""
+    if name == "set":
+        return _set_for_python(said, *_first_key(found))
     value = "".join(shlex.split(found["value"] or ""))
     names = [each for each in next(csv.reader([value]), []) if each]
-    if name == "set":
-        return _set_for_python(said, _table(value))
     if name == "exclude":
         return f"leave {listed([*map(repr, names)])} out"
     if name == "label-column":
@@ -372,15 +377,10 @@ def _for_python(found: re.Match[str]) -> str:
     return f"{said}PreprocessingSpec({name}={given})"
 
 
-def _set_for_python(said: str, table: Mapping[str, Any]) -> str:
+def _set_for_python(said: str, key: str, value: Any) -> str:
     """Return what users of Python do in place of a key of a study file."""
-    [(key, value)] = table.items()
-    if key in ("prepare", "sites"):
-        [(of, value)] = value.items()
-        if key == "sites":
-            [(key, value)] = value.items()
-            return _set_for_python(said, {key: value})
-        key = of
+    if key == "prepare":
+        [(key, value)] = value.items()
     if key == "fit":
         return f"{said}{', '.join(f'{k}={v!r}' for k, v in value.items())}"
     if not isinstance(value, Mapping) and key == "dates":

@@ -23,17 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster import __version__, kernels, metrics, preprocessing
-from fedcluster.core import (
-    Algorithm,
-    Assigns,
-    Data,
-    Floats,
-    Labels,
-    Limit,
-    Rows,
-    SiteInfo,
-    State,
-)
+from fedcluster.core import Algorithm, Assigns, Data, Floats, Labels, Limit, Rows, SiteInfo, State
 from fedcluster.core.files import write_json
 from fedcluster.core.ranges import allowed_of
 from fedcluster.errors import InputError, PolicyError, UnlikeRowsWarning, check_keys, reason

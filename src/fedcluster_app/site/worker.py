@@ -551,16 +551,9 @@ class _Holder:
         if call.method in ("keep", "compare"):
             steps = tuple(self._site.federation.get("steps", ()))
             if call.method == "compare":
-                of = partial(compare_results, self._chunks, algorithms=steps)
-                return partial(of, **call.arguments)
+                return partial(compare_results, self._chunks, algorithms=steps, **call.arguments)
             own = self._site.own_table()
-            return partial(
-                keep_results,
-                self._chunks,
-                algorithms=steps,
-                own=own,
-                **call.arguments,
-            )
+            return partial(keep_results, self._chunks, algorithms=steps, own=own, **call.arguments)
         client = self._client(call.columns, raw=call.raw)
         return partial(getattr(client, call.method), **call.arguments)
 
