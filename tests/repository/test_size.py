@@ -28,19 +28,19 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 29_726,
-    "lines of the application": 21_421,
+    "lines of the library": 29_713,
+    "lines of the application": 21_457,
     "modules": 238,
-    "functions": 4_711,
+    "functions": 4_719,
     "modules that a fit loads": 73,
-    "constants": 249,
+    "constants": 250,
     "commands": 44,
-    "options": 229,
+    "options": 228,
     "options of fit": 25,
     "refused combinations": 48,
-    "words of the pages": 35_997,
+    "words of the pages": 35_996,
     "pages": 28,
-    "lines of tests": 66_917,
+    "lines of tests": 67_004,
     "lines of tests of refusals and pairs": 2_757,
 }
 

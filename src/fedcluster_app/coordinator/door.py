@@ -1,9 +1,10 @@
 """Server whose port strangers cannot occupy: connections that nobody vouches for are closed first.
 
 A connection is trusted once a request over it that shows a key or a token was accepted. All others
-are strangers': each has some seconds for its handshake and for the head of a request, and if the
-server has as many connections as it may have, the oldest one of the address with most of them is
-closed when another comes.
+are strangers': each costs a socket alone until the first message of its handshake is there in
+whole, has some time until the head of its request is, and the handshakes of addresses with many of
+them wait for each other. If the server has as many connections as it may have, the oldest one of
+the address with most strangers is closed when another comes.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ import logging
 import socket
 import sys
 import time
-from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
+from ipaddress import ip_network
+from itertools import chain
 from typing import Any
 
 import uvicorn
@@ -24,6 +26,9 @@ with suppress(ModuleNotFoundError):  # the module does not exist on Windows, whe
     import resource
 
 LOGGER = logging.getLogger("uvicorn.error")
+
+HANDSHAKE, LONGEST_RECORD = 22, 1 << 14
+"""The type of a TLS record that begins a handshake, and the most bytes of one (RFC 8446, 5.1)."""
 
 
 def raise_descriptors() -> int:
@@ -42,21 +47,35 @@ class Visit:
     connection : socket
         Its socket, which is closed by the transport that it is handed to.
     address : str
-        The address of the client.
+        The address of the client; of an IPv6 address its network of 64 bits, which one client has.
     """
 
     def __init__(self, connection: socket.socket, address: str) -> None:
         self.connection, self.address = connection, address
+        if ":" in address:
+            self.address = str(ip_network((address.partition("%")[0], 64), strict=False))
         self.trusted, self.is_asking, self.since = False, False, time.monotonic()
-        self.transport: asyncio.BaseTransport | None = None
+        self.admission: asyncio.Task[None] | None = None
+        self.transport: asyncio.Transport | None = None
+        self._rest = 0.02
 
     def close(self) -> None:
-        """Close the connection, in or after its handshake."""
-        if isinstance(self.transport, asyncio.Transport):
+        """Close the connection, before, in or after its handshake."""
+        if self.transport is not None:
             self.transport.abort()
-        else:  # the handshake fails, and closes it
-            with suppress(OSError):
-                self.connection.shutdown(socket.SHUT_RDWR)
+        elif self.admission is not None:
+            self.admission.cancel()
+
+    def rest(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Read no more for a while, which is longer each time: the head comes in small parts."""
+        assert self.transport is not None
+        self.transport.pause_reading()
+        self._rest = min(2 * self._rest, 8.0)
+        loop.call_later(self._rest, self._read_on)
+
+    def _read_on(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
 
 
 class DoorServer(uvicorn.Server):
@@ -67,23 +86,31 @@ class DoorServer(uvicorn.Server):
     this one, otherwise at the host and port of its configuration.
     """
 
-    most = 4096
+    most = 8192
     """Largest number of connections; with fewer descriptors, all but `kept`."""
     kept = 256
     """Descriptors for files and this machine's own programs."""
-    handshake = 10.0
-    """Seconds within which a connection is encrypted."""
-    silence = 20.0
-    """Seconds within which the head of a stranger's next request must arrive."""
+    silence = 60.0
+    """Seconds within which a stranger's connection is encrypted and the head of its next request is
+    there; a full server makes room anyway, and who is closed comes again and costs more."""
+    crowd = 64
+    """Number of strangers of an address above which their handshakes wait for those of others."""
+    pace = 0.025
+    """Seconds from one such handshake to the next, of which it takes some two on a processor."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self.visits: dict[Visit, None] = {}  # the oldest first
-        self._strangers: Counter[str] = Counter()  # their number by address
+        self.trusted: dict[Visit, None] = {}  # the oldest first
+        self.strangers: dict[str, dict[Visit, None]] = {}  # by address, the oldest first
+        self._number = 0
         most = config.limit_concurrency or self.most
         config.limit_concurrency = None  # which would refuse whoever comes
         self._most = min(most, max(raise_descriptors() - self.kept, 16))
-        self._admissions: set[asyncio.Task[None]] = set()  # end when their connections do
+
+    @property
+    def visits(self) -> list[Visit]:
+        """All connections."""
+        return [*self.trusted, *chain(*self.strangers.values())]
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""
@@ -95,97 +122,121 @@ class DoorServer(uvicorn.Server):
         listener.listen(self.config.backlog)
         listener.setblocking(False)
         await super().startup([])
-        kind = _visitor(self.config.http_protocol_class)
-        works = self._accept(listener, kind), self._watch()
+        self._loop, self._turn = asyncio.get_running_loop(), asyncio.Lock()
+        self._protocol = _visitor(self.config.http_protocol_class)
+        works = self._accept(listener), self._watch()
         self._works = [asyncio.create_task(work) for work in works]
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Accept no further connections, and end the present ones."""
         for task in self._works:
             task.cancel()
-        for visit in [*self.visits]:
+        for visit in self.visits:
             if not (visit.trusted and visit.is_asking):  # without waiting for the peer
-                self.leave(visit)
-                visit.close()
+                self._close(visit)
         await super().shutdown(sockets)
 
     def _listener(self) -> socket.socket:
         family = socket.AF_INET6 if ":" in self.config.host else socket.AF_INET
         return socket.create_server((self.config.host, self.config.port), family=family)
 
-    async def _accept(self, listener: socket.socket, kind: Callable[..., Any]) -> None:
+    async def _accept(self, listener: socket.socket) -> None:
         with listener:
             while True:
                 try:
-                    connection, where = await asyncio.get_running_loop().sock_accept(listener)
+                    connection, where = await self._loop.sock_accept(listener)
                 except OSError as error:  # no descriptor is left, or the client has gone
                     LOGGER.warning("a connection was lost: %s", error)
-                    if self.visits:
-                        self._make_room()
+                    self._make_room()
                     await asyncio.sleep(0.1)
                     continue
-                if len(self.visits) >= self._most:
+                if self._number >= self._most:
                     self._make_room()
                 visit = Visit(connection, where[0])
-                self.visits[visit] = None
-                self._strangers[visit.address] += 1
-                task = asyncio.create_task(self._admit(visit, kind))
-                self._admissions.add(task)
-                task.add_done_callback(self._admissions.discard)
+                self.strangers.setdefault(visit.address, {})[visit] = None
+                self._number += 1
+                visit.admission = asyncio.create_task(self._admit(visit))
+                visit.admission.add_done_callback(partial(self._admitted, visit))
 
-    async def _admit(self, visit: Visit, kind: Callable[..., Any]) -> None:
+    async def _admit(self, visit: Visit) -> None:
         """Encrypt a connection and hand it to the protocol, which ends the visit."""
-        config, state = self.config, self.lifespan.state
+        config = self.config
 
         def protocol() -> Any:
-            made = kind(config=config, server_state=self.server_state, app_state=state)
+            how = {"server_state": self.server_state, "app_state": self.lifespan.state}
+            made = self._protocol(config=config, **how)
             made.door, made.visit = self, visit
             return made
 
-        seconds = self.handshake if config.ssl else None
-        try:
-            loop = asyncio.get_running_loop()
-            visit.transport, _ = await loop.connect_accepted_socket(
+        seconds = self.silence if config.ssl else None
+        with suppress(OSError):  # the client has gone, or does not encrypt
+            await self._first_message(visit.connection)
+            if len(self.strangers[visit.address]) > self.crowd:
+                async with self._turn:
+                    await asyncio.sleep(self.pace)
+            await self._loop.connect_accepted_socket(
                 protocol, visit.connection, ssl=config.ssl, ssl_handshake_timeout=seconds
             )
-        except OSError:  # the client has gone, or does not encrypt
+
+    def _admitted(self, visit: Visit, _: asyncio.Task[None]) -> None:
+        """Forget a connection that did not get as far as the protocol."""
+        if visit.transport is None:
             self.leave(visit)
+            visit.connection.close()
+
+    async def _first_message(self, connection: socket.socket) -> None:
+        """Wait until a client has said something, or the beginning of a handshake in whole."""
+        least, needed = 0, 5 if self.config.ssl else 1
+        while needed > least:
+            least, there = needed, asyncio.Event()
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
+            self._loop.add_reader(connection, there.set)
+            try:
+                await there.wait()
+            finally:
+                self._loop.remove_reader(connection)
+            begun = connection.recv(least, socket.MSG_PEEK)
+            if len(begun) < least:
+                raise ConnectionResetError
+            if self.config.ssl and begun[0] == HANDSHAKE:
+                needed = 5 + min(int.from_bytes(begun[3:5]), LONGEST_RECORD)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
     def trust(self, visit: Visit) -> None:
         """Keep a connection that was used by somebody with a key or a token."""
-        if visit in self.visits and not visit.trusted:
-            self.leave(visit)
+        if not visit.trusted and self.leave(visit):
             visit.trusted = True
-            self.visits[visit] = None
+            self.trusted[visit] = None
+            self._number += 1
 
-    def leave(self, visit: Visit) -> None:
-        """Forget a connection that is closed."""
-        if visit in self.visits:
-            del self.visits[visit]
-            self._strangers[visit.address] -= not visit.trusted
-            if not self._strangers[visit.address]:
-                del self._strangers[visit.address]
+    def leave(self, visit: Visit) -> bool:
+        """Forget a connection that is closed; return whether it was known."""
+        crowd = self.trusted if visit.trusted else self.strangers.get(visit.address, {})
+        known = visit in crowd
+        crowd.pop(visit, None)
+        self._number -= known
+        if not self.strangers.get(visit.address, True):
+            del self.strangers[visit.address]
+        return known
+
+    def _close(self, visit: Visit) -> None:
+        self.leave(visit)
+        visit.close()
 
     def _make_room(self) -> None:
         """Close the oldest connection of the address that has most strangers."""
-        [(address, number)] = self._strangers.most_common(1) or [("", 0)]
-        first = next(
-            visit
-            for visit in self.visits
-            if not number or (visit.address == address and not visit.trusted)
-        )
-        self.leave(first)
-        first.close()
+        most = max(self.strangers.values(), key=len, default=self.trusted)
+        if oldest := next(iter(most), None):
+            self._close(oldest)
 
     async def _watch(self) -> None:
         """Close connections of strangers that request nothing."""
         while True:
             await asyncio.sleep(1)
             late = time.monotonic() - self.silence
-            for visit in [*self.visits]:
+            for visit in self.visits:
                 if not visit.trusted and not visit.is_asking and visit.since < late:
-                    self.leave(visit)
-                    visit.close()
+                    self._close(visit)
 
 
 def _visitor(kind: type[Any]) -> type[Any]:
@@ -213,6 +264,15 @@ def _visitor(kind: type[Any]) -> type[Any]:
                 await self._behind(scope, receive, sends)
             finally:
                 self.visit.is_asking, self.visit.since = False, time.monotonic()
+
+        def connection_made(self, transport: Any) -> None:
+            self.visit.transport = transport
+            super().connection_made(transport)
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            if not self.visit.trusted and (self.cycle is None or self.cycle.response_complete):
+                self.visit.rest(self.loop)
 
         def connection_lost(self, error: Exception | None) -> None:
             self.door.leave(self.visit)

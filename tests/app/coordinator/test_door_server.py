@@ -19,9 +19,10 @@ from typing import Any
 import pytest
 import uvicorn
 from ports import wait_until
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from fedcluster_app.coordinator.certificates import issue
-from fedcluster_app.coordinator.door import DoorServer, raise_descriptors
+from fedcluster_app.coordinator.door import DoorServer, Visit, raise_descriptors
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts descriptors in /proc")
 
@@ -142,7 +143,7 @@ def test_a_stranger_that_requests_nothing_is_closed_and_one_that_is_known_is_not
 
 @pytest.mark.parametrize("loop", ["auto", "asyncio"])
 def test_a_handshake_that_nobody_finishes_is_ended_and_leaves_no_descriptor(loop, tmp_path):
-    limits = {"handshake": 0.3, "most": 20.0}
+    limits = {"silence": 0.3, "most": 20.0}
     with serving(tmp_path, loop=loop, **limits) as server, client(server, tmp_path) as known:
         assert asked(known) == 200
         before = len(os.listdir("/proc/self/fd"))
@@ -157,6 +158,92 @@ def test_a_handshake_that_nobody_finishes_is_ended_and_leaves_no_descriptor(loop
         wait_until(lambda: len(server.visits) == 1)
         wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
         assert asked(known) == 200
+
+
+def hello() -> bytes:
+    """The first message of a client that encrypts."""
+    said = ssl.MemoryBIO()
+    with suppress(ssl.SSLWantReadError):
+        context = ssl.create_default_context()
+        context.wrap_bio(ssl.MemoryBIO(), said, server_hostname="localhost").do_handshake()
+    return said.read()
+
+
+@pytest.mark.parametrize("loop", ["auto", "asyncio"])
+def test_who_begins_a_handshake_and_says_no_more_is_closed(loop, tmp_path):
+    with serving(tmp_path, loop=loop, silence=0.5) as server, client(server, tmp_path) as known:
+        assert asked(known) == 200
+        before = len(os.listdir("/proc/self/fd"))
+        with stranger(server, hello()) as begun, stranger(server, hello()[:-1]) as half:
+            assert begun.recv(1) == b"\x16"  # the server's turn
+            while begun.recv(4096):
+                pass
+            with pytest.raises(ConnectionResetError):  # closed unread: it costs no handshake
+                half.recv(1)
+        wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+
+
+@pytest.mark.parametrize("loop", ["auto", "asyncio"])
+def test_a_first_message_may_come_in_parts(loop, tmp_path):
+    with serving(tmp_path, loop=loop) as server, stranger(server) as slow:
+        for part in (hello()[:2], hello()[2:9], hello()[9:]):
+            slow.sendall(part)
+            time.sleep(0.1)
+        assert slow.recv(1) == b"\x16"
+
+
+@pytest.mark.parametrize("loop", ["auto", "asyncio"])
+def test_a_head_that_comes_byte_by_byte_is_not_read_byte_by_byte(loop, monkeypatch):
+    real, reads = HttpToolsProtocol.data_received, list[bytes]()
+
+    def data_received(protocol: Any, data: bytes) -> None:
+        reads.append(data)
+        real(protocol, data)
+
+    monkeypatch.setattr(HttpToolsProtocol, "data_received", data_received)
+    head = b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer known\r\n" + b"X: y\r\n" * 10
+    with serving(loop=loop) as server, stranger(server) as slow:
+        slow.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, True)
+        for byte in head + b"\r\n":
+            slow.sendall(bytes([byte]))
+            time.sleep(0.005)
+        assert slow.recv(100).startswith(b"HTTP/1.1 200")
+    assert b"".join(reads) == head + b"\r\n"
+    assert len(reads) < 12
+
+
+def test_the_handshakes_of_a_crowd_wait_for_each_other_and_not_those_of_others(tmp_path):
+    with serving(tmp_path, crowd=4, pace=0.5) as server, ExitStack() as stack:
+        crowd = [stack.enter_context(stranger(server, source="127.0.0.2")) for _ in range(14)]
+        wait_until(lambda: len(server.visits) == 14)
+        began = time.monotonic()
+        for connection in crowd:
+            connection.sendall(hello())
+            connection.setblocking(False)
+        known = stack.enter_context(client(server, tmp_path))
+        assert asked(known) == 200
+        answered = sum(_has_more(connection) for connection in crowd)
+        assert answered <= (time.monotonic() - began) / 0.5
+        wait_until(lambda: sum(map(_has_more, crowd)) >= 3)
+
+
+def _has_more(connection: socket.socket) -> bool:
+    with suppress(BlockingIOError):
+        return bool(connection.recv(1, socket.MSG_PEEK))
+    return False
+
+
+@pytest.mark.parametrize(
+    ("address", "shared"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("2001:db8::1:2:3:4", "2001:db8::/64"),
+        ("fe80::1%lo", "fe80::/64"),
+    ],
+)
+def test_an_address_is_what_one_client_has(address, shared):
+    with closing(socket.socket()) as connection:
+        assert Visit(connection, address).address == shared
 
 
 def test_descriptors_are_raised_to_what_the_system_allows():
