@@ -111,5 +111,6 @@ def over_grid(
     **terms: Any,
 ) -> RemoteEngine:
     """An engine over a grid."""
-    transport = RetryingTransport(FlowerCarrier(grid, nodes), deadline, cancelled)
+    known = {name: [node] for node, name in nodes.items()}
+    transport = RetryingTransport(FlowerCarrier(grid, lambda: known), deadline, cancelled)
     return engine_over(transport, nodes.values(), **terms)

@@ -36,8 +36,8 @@ class ScriptedCarrier:
         self.why: str | None = None
         self.change = threading.Condition()
 
-    def ready(self) -> Mapping[str, Any]:
-        return {"nodes": {}}
+    def admit(self, keys: object, leaving: object) -> list[str]:
+        return []
 
     def hand_over(self, folder: Path) -> None:
         if self.refuses:

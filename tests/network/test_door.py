@@ -13,9 +13,8 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 import httpx
@@ -31,13 +30,15 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.protobuf.client import ProtobufRequestContext
 from flwr.superlink.main import create_app as create_superlink
-from ports import free_port
+from ports import free_port, wait_until
 from strangers import listening, stranger
 
-from fedcluster.errors import InputError
+from fedcluster.core.files import write_json
 from fedcluster_app.coordinator.folder import ADDRESS, create
+from fedcluster_app.coordinator.service import started
 from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower import coordinator
+from fedcluster_app.trust.owned_files import private_files
 
 pytestmark = [
     pytest.mark.thorough,
@@ -214,26 +215,20 @@ def test_no_process_shows_a_secret(running: RunningFederation) -> None:
     assert not [secret for secret in secrets if secret in shown]
 
 
-def carried_out(carrier: coordinator.FlowerCarrier) -> None:
-    with suppress(InputError):  # its program has ended
-        coordinator.run_jobs(carrier, bool)
-
-
 def test_not_even_the_coordinator_runs_the_code_of_an_app(folder: Path) -> None:
     """Who knows the secret can start a run, but what it does stands in the federation's folder."""
     own = create(folder / "own", ["a"], f"127.0.0.1:{free_port()}")
     request = StartRunRequest.FromString(evil(folder / "mark"))
-    with coordinator.serve(own) as carrier:
+    mine = own.file("runs", "20260101-000000-aaaa")
+    with private_files(), started(own, coordinator) as (carrier, _):
+        assert isinstance(carrier, coordinator.FlowerCarrier)
         assert list(own.folder.rglob("secret")) == []
-        Thread(target=carried_out, args=[carrier], daemon=True).start()
-        control = programs.client(ControlHttpClient, carrier.access, 1)
-        run = control.StartRun(request).run_id
-        end = time.monotonic() + 120
-        while time.monotonic() < end:
+        with closing(programs.client(ControlHttpClient, carrier.access, 1)) as control:
+            run = control.StartRun(request).run_id
+            mine.mkdir(parents=True)
+            write_json(mine / "job.json", {"sites": [], "parameters": {}})
+            carrier.hand_over(mine)  # the process of this run alone is begun
+            wait_until((mine / "outcome.json").exists)
             status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
-            if status.status == "finished":
-                break
-            time.sleep(0.2)
-        control.close()
-    assert status.details == "the run has no job in the federation's folder"
+    assert status.status != "running"
     assert not (folder / "mark").exists()

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -204,12 +205,13 @@ def doctor(folder: Folder, as_json: cli.AsJson = False) -> None:
 
 
 def _check_transport(federation: Federation) -> None:
-    _loaded(federation.folder)
-    if federation.has_flare:
-        from fedcluster_app.transports.flare.coordinator import check_state
-    else:
-        from fedcluster_app.transports.flower.coordinator import check_state
-    check_state(federation)
+    _transport(_loaded(federation.folder)).check_state(federation)
+
+
+def _transport(federation: Federation) -> ModuleType:
+    """Return what carries the runs of a federation."""
+    name = "flare" if federation.has_flare else "flower"
+    return import_module(f"fedcluster_app.transports.{name}.coordinator")
 
 
 @app.command(epilog="Example: fedcluster federation cancel trial 20260102-030405-ab12")
@@ -489,22 +491,18 @@ def start(folder: Folder, log_format: LogFormat = Format.TEXT, _plugin: cli.Plug
     federation = _loaded(folder)
     from fedcluster_app.cli._screen import until_interrupted
     from fedcluster_app.coordinator.lifecycle import expiry_notice
-    from fedcluster_app.coordinator.service import operated
+    from fedcluster_app.coordinator.service import operated, started
 
-    if federation.has_flare:
-        from fedcluster_app.transports.flare.coordinator import run_jobs, serve
-    else:
-        from fedcluster_app.transports.flower.coordinator import run_jobs, serve  # type: ignore
     with (
         until_interrupted(),
         telling(federation.file("logs", "coordinator.jsonl"), log_format) as tell,
-        serve(federation) as carrier,
-        operated(carrier) as queue,
+        started(federation, _transport(federation)) as (carrier, program),
+        operated(carrier),
     ):
         if notice := expiry_notice(federation):
             tell(notice)
         tell(f"The sites can connect to {federation.address}; Ctrl-C ends it.")
-        run_jobs(carrier, queue.close)
+        program.watch()
     if log_format is Format.TEXT:
         say("Ended.")
 

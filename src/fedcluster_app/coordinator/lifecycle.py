@@ -5,11 +5,8 @@ Each changes the folder completely or not at all. A running coordinator notices 
 
 from __future__ import annotations
 
-import logging
-import threading
-import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from fedcluster.core.files import atomic_write
-from fedcluster.errors import InputError, SiteError, listed
+from fedcluster.errors import InputError, listed
 from fedcluster.texts import command_line
 from fedcluster_app.coordinator.certificates import AUTHORITY as OWN_AUTHORITY
 from fedcluster_app.coordinator.certificates import (
@@ -67,8 +64,6 @@ from fedcluster_app.trust.owned_files import (
     private_files,
 )
 from fedcluster_app.trust.permits import load_key, public_text
-
-LOGGER = logging.getLogger(__name__)
 
 WARNING = timedelta(days=60)
 """Time before expiry from which on a certificate is reported."""
@@ -311,73 +306,6 @@ def is_noticed(federation: Federation) -> bool:
     with suppress(OSError):
         return federation.file(NOTICED).read_text("utf-8") == state_of(federation.folder)
     return False
-
-
-class FolderWatch:
-    """Watch of a federation's folder: notices changes of its sites and keys.
-
-    Parameters
-    ----------
-    federation : Federation
-        The federation.
-    """
-
-    interval = 0.5  # seconds between two checks of the folder
-    again = 5.0
-    """Seconds between two checks whether a pending change has come about."""
-    day = 86_400.0  # seconds between two lines about a certificate that expires soon
-
-    def __init__(self, federation: Federation) -> None:
-        self._folder, self._seen = federation.folder, ""
-        self._asked, self._waits = 0.0, False
-
-    @contextmanager
-    def kept(self) -> Iterator[None]:
-        """Take notice of the folder, now and repeatedly within the block.
-
-        Raises
-        ------
-        InputError
-            If the folder is damaged now; later damage is only logged.
-        SiteError
-            If the transport does not answer now.
-        """
-        self.update()
-        ended = threading.Event()
-        thread = threading.Thread(target=self._watch, args=[ended], daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
-
-    def _watch(self, ended: threading.Event) -> None:
-        spoken = time.monotonic()  # the start command has just printed this notice
-        while not ended.wait(self.interval):
-            try:
-                waited = self._waits and time.monotonic() - self._asked > self.again
-                if waited or self._seen != state_of(self._folder):
-                    self.update()
-                if time.monotonic() - spoken > self.day:
-                    spoken = time.monotonic()
-                    if notice := expiry_notice(Federation.load(self._folder)):
-                        LOGGER.warning("%s", notice)
-            except (InputError, SiteError, OSError) as error:
-                LOGGER.warning("the sites' keys stay as they are: %s", error)
-                ended.wait(self.again)
-
-    def update(self) -> None:
-        """Let the transport know the present state of the folder."""
-        seen, self._asked = state_of(self._folder), time.monotonic()
-        self._waits = self.register(Federation.load(self._folder))
-        take_notice(self._folder, seen)
-        self._seen = seen
-
-    def register(self, federation: Federation) -> bool:
-        """Let the transport know the sites; return whether a change is pending."""
-        del federation
-        return False
 
 
 class RevokedSites:

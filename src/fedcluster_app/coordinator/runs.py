@@ -8,7 +8,7 @@ import re
 import shutil
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -22,6 +22,7 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Job, procedure_of
 from fedcluster.recipes.specifications import RunOptions
 from fedcluster.texts import command_line
+from fedcluster_app.coordinator.certificates import REMOVED, PublicKey, former_keys
 from fedcluster_app.coordinator.folder import CANCEL, FIRST_ROWS, Federation
 from fedcluster_app.coordinator.operators import operators_log
 from fedcluster_app.coordinator.run_job import MODEL_FILES, RESULT, outcome_of
@@ -65,8 +66,14 @@ class Carrier(Protocol):
         """The federation."""
         ...
 
-    def ready(self) -> Mapping[str, Any]:
-        """Return the transport's part of ``job.json``; raise InputError if it is not started."""
+    def admit(
+        self, keys: Mapping[str, Sequence[PublicKey]], leaving: Mapping[str, str]
+    ) -> Collection[str]:
+        """Let in who has these keys, and nobody else; return with which ones sites are connected.
+
+        ``keys`` are those of each site, a new one last. ``leaving`` are sites, by the SHA-256 of
+        their keys, that were removed and are still asked. SHA-256 are returned, too.
+        """
         ...
 
     def hand_over(self, folder: Path) -> None:
@@ -202,11 +209,15 @@ def _read(path: Path) -> dict[str, Any]:
     return record_or(path, dict[str, Any], {})
 
 
-def sites_asked(federation: Federation) -> set[str]:
-    """Return the sites that the active run asks."""
+def still_asked(federation: Federation) -> dict[str, str]:
+    """Return the keys of removed sites that the active run asks: the sites by the keys' SHA-256."""
+    former = former_keys(federation.folder).items()
+    if not (removed := {digest: key.site for digest, key in former if key.why == REMOVED}):
+        return {}
     going = [run.name for run in runs(federation) if run.state == State.RUNNING]
     jobs = [_read(federation.file("runs", name, "job.json")) for name in going]
-    return {site for job in jobs for site in job.get("sites", ())}
+    asked = {site for job in jobs for site in job.get("sites", ())}
+    return {digest: site for digest, site in removed.items() if site in asked}
 
 
 def new_run(federation: Federation) -> Path:
@@ -304,16 +315,16 @@ def content_without(federation: Federation, name: str, site: str, folder: Path) 
     return {**content, "sites": others, "quorum": quorum, "out": RESULT, "forgets": forgets}
 
 
-def write_job(carrier: Carrier, folder: Path) -> None:
-    """Add the settings of the transport and the federation to ``job.json`` of a starting run."""
-    federation = Federation.load(carrier.federation.folder)  # what it says now
+def write_job(folder: Path) -> None:
+    """Add the settings of the federation to ``job.json`` of a starting run."""
+    federation = Federation.load(folder.parents[1])  # what it says now
     bounds = {
         "rows": dict(federation.rows),
         "ranges": dict(federation.ranges),
         "first_rows": os.path.join("..", "..", FIRST_ROWS),
     }
     content = _read(folder / "job.json")
-    write_json(folder / "job.json", {**content, **carrier.ready(), **bounds})
+    write_json(folder / "job.json", {**content, **bounds})
 
 
 def begin_anew(folder: Path) -> None:
@@ -483,7 +494,7 @@ class RunQueue:
         try:
             if not self._goes_on(folder):
                 (folder / RUNNING).unlink(missing_ok=True)
-                write_job(self._carrier, folder)
+                write_job(folder)
                 self._carrier.hand_over(folder)
             self._wait(folder)
         except (InputError, SiteError) as error:

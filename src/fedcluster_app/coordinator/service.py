@@ -19,12 +19,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import uvicorn
 from prometheus_client import CollectorRegistry, Histogram, Info, generate_latest
@@ -42,10 +42,18 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import JOBS, Job, job_from_json, procedure_of
 from fedcluster.options.choices import MODELS
 from fedcluster.recipes.specifications import RunOptions
-from fedcluster_app.coordinator.certificates import following
+from fedcluster_app.coordinator.certificates import accepted_keys, following, key_digest
 from fedcluster_app.coordinator.door import DoorServer
 from fedcluster_app.coordinator.folder import ADDRESS, Federation
-from fedcluster_app.coordinator.lifecycle import certificates, own_certificates
+from fedcluster_app.coordinator.lifecycle import (
+    certificates,
+    check_start,
+    expiry_notice,
+    own_certificates,
+    promote,
+    state_of,
+    take_notice,
+)
 from fedcluster_app.coordinator.operators import Operator, operator_of
 from fedcluster_app.coordinator.run_job import MODEL_FILES, RESULT, outcome_of
 from fedcluster_app.coordinator.runs import (
@@ -61,8 +69,16 @@ from fedcluster_app.coordinator.runs import (
     queue_of,
     run_folder,
     runs,
+    still_asked,
 )
 from fedcluster_app.trust.audit_log import AuditLog
+from fedcluster_app.trust.owned_files import (
+    ORPHAN,
+    ManagedProcess,
+    private_files,
+    repeated,
+    running,
+)
 from fedcluster_app.wire.recorder import PROGRESS
 
 
@@ -91,6 +107,7 @@ class Health:
         self._version = version
         self._change = threading.Lock()
         self._known: tuple[float, list[str]] = (-float("inf"), [])
+        self._here: set[str] = set()
         self._read: tuple[Path | None, int] = (None, 0)
         self._began = 0.0
         self._responded: set[str] = set()
@@ -170,6 +187,15 @@ class Health:
                 }
                 for name in self._federation().sites
             }
+
+    def note_sites(self, log: AuditLog) -> None:
+        """Log which sites have connected and disconnected since the last call."""
+        with suppress(InputError, SiteError):
+            now = {name for name, about in self.sites().items() if about["connected"]}
+            for name in sorted(now ^ self._here):
+                event = "connected" if name in now else "disconnected"
+                log.append(partial(_of_member, event, name))
+            self._here = now
 
     def summary(self) -> dict[str, Any]:
         """Return all facts about the coordinator except its sites."""
@@ -488,6 +514,103 @@ def _json(content: Mapping[str, Any], status: int = 200) -> Response:
     return Response(json_text(content), status, media_type="application/json")
 
 
+class Transport(Protocol):
+    """What carries the runs of a federation; a module of `fedcluster_app.transports`."""
+
+    def check_state(self, federation: Federation, orphan: float = 0.0) -> None:
+        """Raise InputError if its program, which does not run, would not start.
+
+        A program that was left over may listen at its port for some seconds, ``orphan``.
+        """
+
+    def serve(
+        self, federation: Federation
+    ) -> AbstractContextManager[tuple[Carrier, ManagedProcess]]:
+        """Run its program within the block; raise InputError if that does not start."""
+
+
+@contextmanager
+def started(
+    federation: Federation, transport: Transport
+) -> Iterator[tuple[Carrier, ManagedProcess]]:
+    """Let the sites of a federation connect within the block, and nobody else.
+
+    Raises
+    ------
+    InputError
+        If the folder is damaged or in use, or the transport does not start.
+    """
+    check_start(federation)
+    with private_files(), running(federation.folder):
+        transport.check_state(federation, ORPHAN)
+        with transport.serve(federation) as (carrier, program), FolderWatch(carrier).kept():
+            yield carrier, program
+
+
+class FolderWatch:
+    """Watch of a federation's folder: lets the transport know its sites and their keys.
+
+    Parameters
+    ----------
+    carrier : Carrier
+        The transport.
+    """
+
+    interval = 0.5  # seconds between two checks of the folder
+    again = 5.0
+    """Seconds between two checks whether a pending change has come about, and after an error."""
+    day = 86_400.0  # seconds between two lines about a certificate that expires soon
+
+    def __init__(self, carrier: Carrier) -> None:
+        self._admit, self._folder = carrier.admit, carrier.federation.folder
+        self._seen, self._asked, self._waits = "", 0.0, False
+        self._spoken = time.monotonic()  # the start command prints this notice
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Take notice of the folder, now and repeatedly within the block.
+
+        Raises
+        ------
+        InputError
+            If the folder is damaged now; later damage is only logged.
+        SiteError
+            If the transport does not answer now.
+        """
+        self.update()
+        with repeated(self._look, self.interval):
+            yield
+
+    def _look(self) -> float | None:
+        """Update what has changed; return for how long to rest."""
+        now = time.monotonic()
+        try:
+            waited = self._waits and now - self._asked > self.again
+            if waited or self._seen != state_of(self._folder):
+                self.update()
+            if now - self._spoken > self.day:
+                self._spoken = now
+                if notice := expiry_notice(Federation.load(self._folder)):
+                    LOGGER.warning("%s", notice)
+        except (InputError, SiteError, OSError) as error:
+            LOGGER.warning("the sites' keys stay as they are: %s", error)
+            return self.again
+        return None
+
+    def update(self) -> None:
+        """Let the transport know the keys that count now, and replace those that are not used."""
+        self._asked = time.monotonic()
+        seen, federation = state_of(self._folder), Federation.load(self._folder)
+        keys, leaving = accepted_keys(self._folder, federation.sites), still_asked(federation)
+        here = self._admit(keys, leaving)
+        new = {site: key_digest(key) for site, own in keys.items() for key in own[1:]}
+        if used := [site for site, digest in new.items() if digest in here]:
+            promote(self._folder, used)
+            LOGGER.info("sites with a new key: %s", ", ".join(used))
+        take_notice(self._folder, seen)
+        self._seen, self._waits = seen, bool(new or leaving)
+
+
 @contextmanager
 def operated(carrier: Carrier) -> Iterator[RunQueue]:
     """Carry out runs and listen to operators within the block; yield the queue of runs."""
@@ -499,7 +622,8 @@ def operated(carrier: Carrier) -> Iterator[RunQueue]:
             log.append(lambda _: {"event": "started", "address": address})
             why = "asked to"
             try:
-                with noting_sites(log, health):
+                noting = repeated(partial(health.note_sites, log), Health.connected_for)
+                with noting, closing(queue):  # before the transport ends, which ends no run
                     yield queue
             except KeyboardInterrupt:
                 raise
@@ -512,34 +636,6 @@ def operated(carrier: Carrier) -> Iterator[RunQueue]:
 
 def _of_member(event: str, name: str, _head: object) -> dict[str, Any]:
     return {"event": event, "member": name}
-
-
-@contextmanager
-def noting_sites(log: AuditLog, health: Health) -> Iterator[None]:
-    """Log which sites connect and disconnect within the block."""
-    done, before = threading.Event(), set[str]()
-
-    def check_sites() -> None:
-        nonlocal before
-        with suppress(InputError, SiteError):
-            now = {name for name, about in health.sites().items() if about["connected"]}
-            for event, names in (("connected", now - before), ("disconnected", before - now)):
-                for name in sorted(names):
-                    log.append(partial(_of_member, event, name))
-            before = now
-
-    def follow() -> None:
-        check_sites()
-        while not done.wait(Health.connected_for):
-            check_sites()
-
-    thread = threading.Thread(target=follow, name="presence", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join(10)
 
 
 @contextmanager

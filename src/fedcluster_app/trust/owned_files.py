@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import IO
 
 from fedcluster.core.files import check_system, lock, write_durably
@@ -348,6 +348,8 @@ class ManagedProcess:
 
     start_seconds = 300.0  # seconds that it may take to start on a busy machine
 
+    look = 0.5  # seconds between two checks whether it runs
+
     def __init__(self, name: str, process: subprocess.Popen[bytes], log: Path) -> None:
         self.name, self.process, self.log = name, process, log
 
@@ -407,6 +409,20 @@ class ManagedProcess:
             time.sleep(0.1)
         self.check()  # another program may answer
 
+    def watch(self, *logs: Path) -> None:
+        """Keep its log short, and others, until the program ends.
+
+        Raises
+        ------
+        InputError
+            As in `check`.
+        """
+        while self.runs:
+            for log in (self.log, *logs):
+                shorten_log(log)
+            time.sleep(self.look)
+        self.check()
+
     def check(self) -> None:
         """Raise an error if the program has ended.
 
@@ -430,6 +446,32 @@ def shorten_log(log: Path, largest: int = 16 << 20) -> None:
         if log.stat().st_size > largest:
             shutil.copyfile(log, log.with_suffix(".log.1"))
             os.truncate(log, 0)
+
+
+@contextmanager
+def repeated(look: Callable[[], float | None], seconds: float) -> Iterator[None]:
+    """Call a function again and again within the block, in a thread.
+
+    Parameters
+    ----------
+    look : callable
+        The function, which may return for how long to rest.
+    seconds : float
+        Seconds between two calls otherwise.
+    """
+    ended = Event()
+
+    def follow() -> None:
+        while not ended.wait(look() or seconds):
+            pass
+
+    thread = Thread(target=follow, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join(10)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:

@@ -33,14 +33,14 @@ from fedcluster_app.coordinator.certificates import make_site_key, read_public_k
 from fedcluster_app.coordinator.folder import Federation, create
 from fedcluster_app.coordinator.lifecycle import is_noticed
 from fedcluster_app.coordinator.runs import Run, State
+from fedcluster_app.coordinator.service import FolderWatch
 from fedcluster_app.site.membership import Membership
 from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.transports.flower import _programs as distrusting
 from fedcluster_app.transports.flower import _programs as programs
-from fedcluster_app.transports.flower import coordinator as registries
 from fedcluster_app.transports.flower import node as member
 from fedcluster_app.transports.flower._programs import Access
-from fedcluster_app.transports.flower.coordinator import Registry, key_status, nodes_now
+from fedcluster_app.transports.flower.coordinator import FlowerCarrier, key_status, known_nodes
 
 
 @pytest.fixture
@@ -218,9 +218,14 @@ def control(monkeypatch: pytest.MonkeyPatch) -> Control:
     return control
 
 
+def watch_of(folder: Path) -> FolderWatch:
+    access = Access("127.0.0.1:1", folder / "ca.crt", b"")
+    return FolderWatch(FlowerCarrier(Federation.load(folder), access))
+
+
 @pytest.fixture
-def registry(folder: Path, control: Control) -> Registry:
-    registry = Registry(Federation.load(folder), Access("127.0.0.1:1", folder / "ca.crt", b""))
+def registry(folder: Path, control: Control) -> FolderWatch:
+    registry = watch_of(folder)
     registry.update()
     return registry
 
@@ -259,18 +264,17 @@ def test_a_key_that_somebody_registered_beside_the_folder_is_cut_off(control, re
 def test_both_keys_are_let_in_until_the_new_one_is_used(folder, control, registry):
     """A run that goes on reaches the site by either."""
     old = flower_key(folder, "north.pub")
-    begun = {control.nodes[old].node_id: "north"}
     lifecycle.rotate_key(folder, "north")
     registry.update()
     new = flower_key(folder, "north.next.pub")
     assert {old, new} <= control.let_in().keys()
     numbers = [control.nodes[key].node_id for key in (old, new)]
-    assert nodes_now(folder / "flower", begun) == {"north": [numbers[0], *numbers]}
+    assert known_nodes(folder / "flower")["north"] == numbers
     control.nodes[new].status = "online"
     registry.update()  # it is promoted
     registry.update()  # and the old one cut off
     assert control.let_in().keys() == {new, flower_key(folder, "south.pub")}
-    assert nodes_now(folder / "flower", begun) == {"north": numbers}
+    assert known_nodes(folder / "flower")["north"] == numbers[1:]
     assert not (folder / "keys/north.next.pub").exists()
 
 
@@ -282,6 +286,7 @@ def test_a_removed_site_stays_until_the_runs_that_ask_it_have_ended(folder, cont
     lifecycle.remove_site(folder, "south")
     registry.update()
     assert gone in control.let_in()
+    assert known_nodes(folder / "flower")["south"] == [control.nodes[gone].node_id]
     Run("one", State.INTERRUPTED).save(run)
     registry.update()
     assert gone not in control.let_in()
@@ -299,10 +304,9 @@ def test_a_key_that_flower_does_not_take_hinders_no_other(folder, control, regis
 
 
 def test_a_folder_that_is_damaged_meanwhile_changes_nothing(folder, control, monkeypatch, caplog):
-    monkeypatch.setattr(registries.Registry, "interval", 0.01)
-    monkeypatch.setattr(registries.Registry, "again", 0.01)
-    registry = Registry(Federation.load(folder), Access("127.0.0.1:1", folder / "ca.crt", b""))
-    with registry.kept():
+    monkeypatch.setattr(FolderWatch, "interval", 0.01)
+    monkeypatch.setattr(FolderWatch, "again", 0.01)
+    with watch_of(folder).kept():
         before = control.let_in()
         toml = (folder / "federation.toml").read_text()
         (folder / "federation.toml").write_text("sites = 3")

@@ -45,7 +45,7 @@ from fedcluster.recipes.specifications import RunOptions
 from fedcluster_app.coordinator import run_job, runs
 from fedcluster_app.coordinator.folder import CANCEL, Federation, create
 from fedcluster_app.coordinator.lifecycle import expiry_notice
-from fedcluster_app.coordinator.service import days_of_certificate
+from fedcluster_app.coordinator.service import FolderWatch, days_of_certificate
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.transports.flare import _server as server
 from fedcluster_app.transports.flare import _site as member
@@ -251,18 +251,19 @@ def test_an_old_kit_counts_until_the_new_one_is_used(trial, tmp_path):
     """Also where the new one is not handed over before the next is made."""
     door, kit = Door(trial), trial / "sites" / "north" / "flare"
     old = Path(shutil.copytree(kit, tmp_path / "old"))
-    watch = carrying.KitWatch(Federation.load(trial))
+    watch, waits = FolderWatch(FlareCarrier(Federation.load(trial))), trial / "keys/north.next.pub"
     for _ in range(2):
         lost = Path(shutil.copytree(kit, tmp_path / "lost", dirs_exist_ok=True))
         assert invoke("federation", "rotate-key", trial, "north")[0] == 0
-        assert watch.register(Federation.load(trial))
+        watch.update()
+        assert waits.exists()
     assert "was replaced on 20" in door.connect(lost, "north")
     assert door.connect(old, "north") == door.connect(kit, "north") == ""
     watch.update()
     door.component.look()
     assert door.closed == {"CN1"}
     assert "was replaced on 20" in door.connect(old, "north")
-    assert not watch.register(Federation.load(trial))
+    assert not waits.exists()
 
 
 def test_a_removed_site_stays_for_the_run_that_asks_it(trial):
@@ -667,8 +668,8 @@ class NoFlare:
     def __init__(self, folder: Path) -> None:
         self.federation = Federation.load(folder)
 
-    def ready(self):
-        return {"transport": "flare"}
+    def admit(self, keys, leaving):
+        return ()
 
     def hand_over(self, folder):
         pass
@@ -696,13 +697,13 @@ def network(trial, monkeypatch):
 
 def begin(trial: Path, out: Path, **how: Any) -> Path:
     job = fit_of(3, prepare=PreprocessingSpec(missing="mean"))
-    carrier = NoFlare(trial)
-    folder = runs.new_run(carrier.federation)
+    federation = Federation.load(trial)
+    folder = runs.new_run(federation)
     folder.mkdir(parents=True)
     options = RunOptions(out=out, **{"deadline": 900.0, **how})
-    content = runs.content_of(carrier.federation, folder, job, options)
+    content = runs.content_of(federation, folder, job, options)
     write_json(folder / "job.json", {**content, "out": str(out)})
-    runs.write_job(carrier, folder)
+    runs.write_job(folder)
     return folder
 
 
@@ -728,10 +729,10 @@ def test_rows_that_are_stated_while_a_coordinator_runs_count_in_the_next_run(tri
     (tmp_path / "operator.toml").touch()
     status, said = invoke("federation", "prune", tmp_path, "--keep", 1)
     assert (status, f"{tmp_path} is an operator's: give this" in said) == (2, True), said
-    carrier, folder = NoFlare(trial), begin(trial, tmp_path / "out")
+    folder = begin(trial, tmp_path / "out")
     with (trial / "federation.toml").open("a") as toml:
         toml.write("\n[rows]\nnorth = 40\n")
-    runs.write_job(carrier, folder)
+    runs.write_job(folder)
     content = json.loads((folder / "job.json").read_text())
     assert content["rows"] == {"north": 40}
     path = folder / content["first_rows"]
@@ -1044,7 +1045,7 @@ def awaiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., A
         content = {"sites": ["north", "south", "west"], "quorum": None, "deadline": 0.2, **terms}
         (tmp_path / "job.json").write_text(json.dumps(content))
         federation = Federation(tmp_path, "127.0.0.1:1", ("north", "south", "west"))
-        return FlareCarrier(federation, None), tmp_path  # type: ignore[arg-type]
+        return FlareCarrier(federation), tmp_path
 
     return made
 

@@ -84,11 +84,6 @@ def test_a_late_reply_is_not_taken_for_another():
     assert answers.total().sums.tobytes() == expected.total().sums.tobytes()
 
 
-def test_two_nodes_of_one_name_are_refused():
-    with pytest.raises(ValueError, match=r"two nodes have one name: \['a', 'a'\]"):
-        over_grid(ProcessGrid({}), {2: "a", 3: "a"})
-
-
 def test_the_model_reaches_every_site_that_is_there():
     engine, grid, nodes = federation(quorum=3, deadline=0.2)
     grid.away.add(nodes["c"])

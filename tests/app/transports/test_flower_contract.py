@@ -45,6 +45,7 @@ from ports import free_port
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator.certificates import issue
 from fedcluster_app.coordinator.folder import Federation, create
+from fedcluster_app.coordinator.service import started
 from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower import coordinator, node
@@ -520,7 +521,7 @@ def test_start_ends_with_an_error_where_flower_has_renamed_the_guard_s_place(
     monkeypatch.setattr(launcher, "__file__", str(script))
     with (
         pytest.raises(InputError, match=r"the port at 127\.0.* is not guarded: .* answers 4"),
-        coordinator.serve(federation),
+        started(federation, coordinator),
     ):
         pass
     assert not coordinator.is_started(federation)

@@ -24,7 +24,6 @@ from nvflare.fuel.f3.drivers.driver_params import DriverParams
 from fedcluster.core.files import write_json
 from fedcluster.errors import InputError, SiteError
 from fedcluster_app.coordinator.certificates import (
-    REMOVED,
     accepted_keys,
     certified_digest,
     former_keys,
@@ -33,7 +32,7 @@ from fedcluster_app.coordinator.certificates import (
 from fedcluster_app.coordinator.folder import CANCEL, Federation
 from fedcluster_app.coordinator.lifecycle import state_of
 from fedcluster_app.coordinator.run_job import engine_of, run_in_folder
-from fedcluster_app.coordinator.runs import find_run, sites_asked
+from fedcluster_app.coordinator.runs import find_run, still_asked
 from fedcluster_app.records import record_or
 from fedcluster_app.transports.flare.locks import TOPIC, USED, check_locks, place_of
 from fedcluster_app.trust.owned_files import end_with, private_files
@@ -116,10 +115,7 @@ class Admission(FLComponent):
             federation = Federation.load(self._home)
             keys = accepted_keys(self._home, federation.sites)
             sites = {key_digest(key): site for site, own in keys.items() for key in own}
-            former = former_keys(self._home).items()
-            gone = {digest: key.site for digest, key in former if key.why == REMOVED}
-            asked = sites_asked(federation) if gone.keys() & self._used.keys() else set()
-            leaving = {digest: site for digest, site in gone.items() if site in asked}
+            leaving = still_asked(federation)
             self._sites, self._seen, self._leaving = leaving | sites, seen, bool(leaving)
         for name, (site, digest) in [*self._here.items()]:
             here, counts = self._manager.sfm_conns.get(name), self._sites.get(digest) == site

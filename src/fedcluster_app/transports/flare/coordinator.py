@@ -31,19 +31,16 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.texts import command_line
 from fedcluster_app.coordinator.certificates import (
     AUTHORITY_DAYS,
+    PublicKey,
     accepted_keys,
     current,
-    key_digest,
 )
 from fedcluster_app.coordinator.folder import CANCEL, Federation, changing, readme, site_pages
 from fedcluster_app.coordinator.lifecycle import (
-    FolderWatch,
     certificates,
     check_member,
-    check_start,
     note_keys,
     place_keys,
-    promote,
 )
 from fedcluster_app.coordinator.run_job import lack
 from fedcluster_app.records import load_record, record_or
@@ -56,17 +53,13 @@ from fedcluster_app.transports.flare.locks import (
     write_flare_job,
 )
 from fedcluster_app.trust.owned_files import (
-    ORPHAN,
     ManagedProcess,
     commit,
     private_files,
-    running,
     shorten_log,
     wait_for_port,
 )
 from fedcluster_app.trust.permits import public_text
-
-LOGGER = logging.getLogger(__name__)
 
 SERVER = "coordinator"
 """FLARE's name of the coordinator."""
@@ -310,41 +303,23 @@ console._print_hci_message = bool  # noqa: SLF001
 
 
 @contextmanager
-def serve(federation: Federation) -> Iterator[FlareCarrier]:
+def serve(federation: Federation) -> Iterator[tuple[FlareCarrier, ManagedProcess]]:
     """Run FLARE's server for a federation within the block.
 
     Raises
     ------
     InputError
-        If its kit lacks a lock, a certificate has expired, or it does not start.
+        If it does not start.
     """
-    kit = federation.file("flare", "server")
-    check_start(federation)
-    with private_files(), running(federation.folder):
-        check_state(federation, ORPHAN)
-        log = federation.file("logs", "flare-server.log")
-        env = environment() | {"MALLOC_ARENA_MAX": "4"}  # as FLARE's script does
-        with (
-            ManagedProcess.running("FLARE's server", _command(kit), log, env) as server,
-            closing(FlareCarrier(federation, server)) as carrier,
-        ):
-            server.wait_for_start(carrier.is_started)
-            with KitWatch(federation).kept():
-                yield carrier
-
-
-class KitWatch(FolderWatch):
-    """Watch of a federation's folder that notices which sites use their new kits."""
-
-    def register(self, federation: Federation) -> bool:
-        """Let the old kits count no more of sites that use new ones; return whether one waits."""
-        used = record_or(federation.file("flare", "server", USED), dict[str, str], {})
-        keys = accepted_keys(federation.folder, federation.sites)
-        new = {site: key_digest(key) for site, own in keys.items() for key in own[1:]}
-        if here := [site for site, digest in new.items() if digest in used]:
-            promote(federation.folder, here)
-            LOGGER.info("sites with a new key: %s", ", ".join(here))
-        return bool(new)
+    command = _command(federation.file("flare", "server"))
+    log = federation.file("logs", "flare-server.log")
+    env = environment() | {"MALLOC_ARENA_MAX": "4"}  # as FLARE's script does
+    with (
+        ManagedProcess.running("FLARE's server", command, log, env) as server,
+        closing(FlareCarrier(federation)) as carrier,
+    ):
+        server.wait_for_start(carrier.is_started)
+        yield carrier, server
 
 
 def _listens(federation: Federation) -> str:
@@ -394,27 +369,6 @@ def _command(kit: Path) -> list[str]:
     return [sys.executable, "-P", "-u", "-c", PROGRAM, str(os.getpid()), module, *arguments]
 
 
-def run_jobs(carrier: FlareCarrier, before_end: Callable[[], object]) -> None:
-    """Let FLARE's server run its jobs, until it ends.
-
-    Parameters
-    ----------
-    carrier : FlareCarrier
-        The coordinator's end of FLARE.
-    before_end : callable
-        Called before the processes are ended, so that this is not mistaken for the end of a run.
-    """
-    kit = carrier.federation.file("flare", "server")
-    try:
-        while carrier.server.runs:
-            for log in (carrier.server.log, kit / "audit.log"):  # of each look for sites
-                shorten_log(log)
-            time.sleep(FolderWatch.interval)
-    finally:
-        before_end()
-    carrier.server.check()
-
-
 def open_session(federation: Federation, patience: float = 20.0) -> Session:
     """Return a session of the person who submits runs.
 
@@ -454,12 +408,9 @@ class FlareCarrier:
     ----------
     federation : Federation
         The federation.
-    server : ManagedProcess
-        FLARE's server.
     """
 
     federation: Federation
-    server: ManagedProcess
     _session: Session | None = None
     _turn: threading.Lock = field(default_factory=threading.Lock)
     scheduled = 30.0
@@ -504,9 +455,13 @@ class FlareCarrier:
                         raise SiteError(why) from error
                     is_new = True
 
-    def ready(self) -> Mapping[str, Any]:
-        """Return nothing, as FLARE needs no part of ``job.json``."""
-        return {}
+    def admit(
+        self, keys: Mapping[str, Sequence[PublicKey]], leaving: Mapping[str, str]
+    ) -> Collection[str]:
+        """Return the keys that sites have used; its server looks itself who is let in."""
+        del keys, leaving
+        shorten_log(self.federation.file("flare", "server", "audit.log"))  # of each look for sites
+        return record_or(self.federation.file("flare", "server", USED), dict[str, str], {})
 
     def hand_over(self, folder: Path) -> None:
         """Submit the run whose job is in a folder to FLARE.

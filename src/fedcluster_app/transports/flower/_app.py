@@ -33,7 +33,7 @@ from fedcluster_app.tables.plugins import load_plugins
 from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower._transport import FlowerCarrier
-from fedcluster_app.transports.flower.coordinator import access_by, nodes_now
+from fedcluster_app.transports.flower.coordinator import access_by, known_nodes
 from fedcluster_app.trust.owned_files import end_with, private_files
 from fedcluster_app.wire.remote import RemoteEngine
 
@@ -79,10 +79,9 @@ def run_job(grid: Grid, folder: Path) -> str:
     """Run the job in a folder and write its outcome there; return its error, if any."""
 
     def connect(content: Mapping[str, Any]) -> RemoteEngine:
-        known = content["nodes"].items()
-        nodes = {int(node): name for node, name in known if name in content["sites"]}
-        now = partial(nodes_now, folder.parents[1] / "flower", nodes)
-        return engine_of(FlowerCarrier(grid, nodes, now), nodes.values(), content, folder)
+        nodes = partial(known_nodes, folder.parents[1] / "flower")
+        sites = [site for site in content["sites"] if nodes().get(site)]
+        return engine_of(FlowerCarrier(grid, nodes), sites, content, folder)
 
     return run_in_folder(connect, folder, _reason)
 

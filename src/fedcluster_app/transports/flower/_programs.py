@@ -38,22 +38,17 @@ from flwr.supercore.protobuf.client import ProtobufCall, ProtobufRequestContext
 from flwr.supercore.retry import RetryInvoker, exponential
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from fedcluster.errors import InputError, first_cause
+from fedcluster.errors import InputError, SiteError, first_cause
 from fedcluster_app.coordinator.lifecycle import WARNING
 from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.trust.findings import unanswered
 from fedcluster_app.trust.identity import Address
-from fedcluster_app.trust.owned_files import ManagedProcess, shorten_log
+from fedcluster_app.trust.owned_files import ManagedProcess
 
 EXPIRED, NOT_YET, OTHER_NAME, OTHER_NUMBER = 10, 9, 62, 64
 """Codes of OpenSSL: X509_V_ERR_CERT_HAS_EXPIRED and so on."""
 
-LOGGER = logging.getLogger(__name__)
-
 ClientT = TypeVar("ClientT", ControlHttpClient, RuntimeHttpClient)
-
-QUICK, IDLE = 0.05, 0.5
-"""Seconds between two checks for a task: while there are some, and after a long idle time."""
 
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 """Path for which Flower also requires the secret."""
@@ -282,24 +277,24 @@ def client(kind: type[ClientT], access: Access, max_tries: int, *interceptors: A
     )
 
 
-def tokens(superlink: ManagedProcess, access: Access) -> Iterator[str]:
-    """Yield the token of each run that a SuperLink hands out, while it runs."""
+def token_of(access: Access, run: int) -> str:
+    """Return the token of the task of a run that was submitted; earlier ones are not begun.
+
+    Raises
+    ------
+    SiteError
+        If the SuperLink does not answer, or does not have it.
+    """
     known = SuperExecAuthHttpInterceptor(master_secret=access.secret, protected_methods={ACQUIRE})
     request = AcquireTaskRequest(supported_task_types=[TaskType.SERVER_APP])
-    pace = launcher.Pace(QUICK, IDLE)
-    with closing(client(RuntimeHttpClient, access, 1, known)) as runtime:
-        while superlink.runs:
-            shorten_log(superlink.log)
-            try:
-                acquired = runtime.AcquireTask(request)
-            except httpx.HTTPError as error:
-                LOGGER.warning("%s", unanswered(error, "Flower's superlink"))
-            else:
-                if acquired.HasField("task") and acquired.token:
-                    pace.works()
-                    yield acquired.token
-                    continue
-            pace.wait()
+    with closing(client(RuntimeHttpClient, access, 3, known)) as runtime:
+        try:
+            while (acquired := runtime.AcquireTask(request)).HasField("task"):
+                if acquired.task.run_id == run:
+                    return str(acquired.token)
+        except httpx.HTTPError as error:
+            raise SiteError(unanswered(error, "Flower's superlink")) from error
+    raise SiteError("Flower's superlink has the run no more")
 
 
 @contextmanager

@@ -31,40 +31,31 @@ class FlowerCarrier:
     ----------
     grid : Grid
         The grid of a ServerApp.
-    nodes : mapping of int to str
-        The name of the site for each node id.
-    now : callable, optional
+    nodes : callable
         Returns the nodes by which each site can be reached now; a site with a new key has two for a
         while.
     """
 
     poll = 0.1  # seconds between two checks for replies
 
-    def __init__(
-        self,
-        grid: Grid,
-        nodes: Mapping[int, str],
-        now: Callable[[], Mapping[str, Sequence[int]]] | None = None,
-    ) -> None:
-        self._nodes = {name: node for node, name in nodes.items()}
-        if len(self._nodes) < len(nodes):
-            raise ValueError(f"two nodes have one name: {sorted(nodes.values())}")
-        self._grid, self._now = grid, now
+    def __init__(self, grid: Grid, nodes: Callable[[], Mapping[str, Sequence[int]]]) -> None:
+        self._grid, self._nodes = grid, nodes
+        self._here: dict[str, int] = {}
         self._sent: dict[str, tuple[str, int]] = {}
 
     def connected(self) -> Collection[str]:
         """Return the sites that have a connected node."""
         here = set(self._grid.get_node_ids())
-        for name, nodes in (self._now() if self._now else {}).items():
-            self._nodes[name] = next((n for n in reversed(nodes) if n in here), self._nodes[name])
-        return [name for name, node in self._nodes.items() if node in here]
+        nodes = self._nodes().items()
+        self._here = {name: node for name, own in nodes for node in own if node in here}
+        return self._here.keys()
 
     def send(self, exchange: int, messages: Mapping[str, bytes], seconds: float) -> Collection[str]:
         """Push messages to Flower and return the sites whose message was accepted."""
         pushed = [
             Message(
                 RecordDict({KEY: ConfigRecord({"question": content})}),
-                self._nodes[name],
+                self._here[name],
                 KIND,
                 ttl=seconds,
                 group_id=str(exchange),

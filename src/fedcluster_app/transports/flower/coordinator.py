@@ -1,8 +1,8 @@
 """Coordinator over Flower: runs the SuperLink, registers the keys of sites, submits runs.
 
 Flower admits the keys in the federation's folder, which is read repeatedly. In Flower, a site is a
-node, and a node never changes its key, so a new key creates a new node. During a run, `nodes_now`
-returns the present nodes of the sites that it began with.
+node, and a node never changes its key, so a new key creates a new node. During a run, nodes are
+read again.
 """
 
 from __future__ import annotations
@@ -14,12 +14,11 @@ import shutil
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import httpx
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
@@ -39,32 +38,20 @@ from flwr.supercore.primitives.asymmetric import bytes_to_public_key
 
 from fedcluster.core.files import write_json
 from fedcluster.errors import InputError, SiteError
-from fedcluster.texts import command_line
 from fedcluster_app.coordinator.certificates import (
-    REMOVED,
     PublicKey,
     accepted_keys,
     former_keys,
     key_digest,
 )
 from fedcluster_app.coordinator.folder import Federation
-from fedcluster_app.coordinator.lifecycle import FolderWatch, check_start, promote
-from fedcluster_app.coordinator.runs import sites_asked
-from fedcluster_app.records import load_record, record_or
+from fedcluster_app.records import record_or
 from fedcluster_app.tables.plugins import LOADED
 from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower._launcher import SECRET_FILE
 from fedcluster_app.transports.flower._programs import Access
 from fedcluster_app.trust.findings import unanswered
-from fedcluster_app.trust.owned_files import (
-    ORPHAN,
-    ManagedProcess,
-    end,
-    private_files,
-    running,
-    shorten_log,
-    wait_for_port,
-)
+from fedcluster_app.trust.owned_files import ManagedProcess, end, shorten_log, wait_for_port
 
 LOGGER = logging.getLogger(__name__)
 
@@ -93,87 +80,15 @@ def controlling(access: Access) -> Iterator[ControlHttpClient]:
         raise SiteError(unanswered(error, "Flower's superlink")) from error
 
 
-class Registry(FolderWatch):
-    """Registration of a federation's keys with its SuperLink.
-
-    Parameters
-    ----------
-    federation : Federation
-        The federation.
-    access : Access
-        The access to the SuperLink.
-    """
-
-    def __init__(self, federation: Federation, access: Access) -> None:
-        super().__init__(federation)
-        self._access = access
-
-    def register(self, federation: Federation) -> bool:
-        """Register the valid keys with Flower, and no others."""
-        with controlling(self._access) as control:
-            nodes, waits = _registered(federation, control)
-        write_json(federation.file("flower", NODES), nodes)
-        write_json(federation.file("flower", STATUSES), key_status(federation))
-        return waits
-
-
-def _registered(
-    federation: Federation, control: ControlHttpClient
-) -> tuple[dict[str, list[int]], bool]:
-    """Register and unregister keys; return the nodes, and whether a change is pending."""
-    here = {
-        bytes(node.public_key): node
-        for node in control.ListNodes(ListNodesRequest()).nodes_info
-        if node.status != "unregistered"
-    }
-    keys = accepted_keys(federation.folder, federation.sites)
-    nodes: dict[str, list[int]] = {site: [] for site in keys}
-    for site, own in keys.items():
-        for key in own:
-            node = here.get(_pem(key))
-            nodes[site].append(node.node_id if node else _register(control, site, key))
-    kept = {_pem(key) for own in keys.values() for key in own}
-    waits = _unregister(federation, control, {k: n.node_id for k, n in here.items()}, kept)
-    online = {node.node_id for node in here.values() if node.status == "online"}
-    used = [site for site, own in nodes.items() if online.intersection(own[1:])]
-    if used:
-        promote(federation.folder, used)
-        LOGGER.info("sites with a new key: %s", ", ".join(used))
-    return nodes, waits or any(any(own[1:]) for own in nodes.values())
-
-
-def _pem(key: PublicKey) -> bytes:
-    """Return a key as Flower stores it."""
-    return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
-
-
 def _register(control: ControlHttpClient, site: str, key: PublicKey) -> int:
     """Register a site's key and return its node, 0 if Flower does not accept it."""
-    request = RegisterNodeRequest(public_key=_pem(key), name=site)
+    pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     try:
+        request = RegisterNodeRequest(public_key=pem, name=site)
         return int(control.RegisterNode(request).node_id)
     except httpx.HTTPStatusError as error:
         LOGGER.warning("Flower does not take the key of %s: %s", site, error.response.text[:200])
         return 0
-
-
-def _unregister(
-    federation: Federation,
-    control: ControlHttpClient,
-    here: Mapping[bytes, int],
-    kept: set[bytes],
-) -> bool:
-    """Unregister invalid keys; return whether a removed site still takes part in a run."""
-    surplus = {key: node for key, node in here.items() if key not in kept}
-    former = former_keys(federation.folder)
-    known = {key: former.get(key_digest(bytes_to_public_key(key))) for key in surplus}
-    removed = {key: past.site for key, past in known.items() if past and past.why == REMOVED}
-    asked = sites_asked(federation) if removed else set()
-    busy = {key for key, site in removed.items() if site in asked}
-    for key in surplus.keys() - busy:
-        with suppress(httpx.HTTPStatusError):  # it was already removed
-            control.UnregisterNode(UnregisterNodeRequest(node_id=surplus[key]))
-    return bool(busy)
 
 
 def key_status(federation: Federation) -> dict[str, str]:
@@ -185,29 +100,17 @@ def key_status(federation: Federation) -> dict[str, str]:
     return former | {key_digest(key): KNOWN for own in keys.values() for key in own}
 
 
-def nodes_now(home: Path, begun: Mapping[int, str]) -> dict[str, list[int]]:
-    """Return for each site the nodes that a message can reach now, newest last.
-
-    Parameters
-    ----------
-    home : Path
-        The folder ``flower`` of the federation.
-    begun : mapping of int to str
-        The site for each node that a run began with.
-    """
-    nodes = {site: [node] for node, site in begun.items()}
-    known = record_or(home / NODES, dict[str, list[int]], {})
-    for site in known.keys() & nodes.keys():
-        nodes[site] += filter(None, known[site])
-    return nodes
+def known_nodes(home: Path) -> dict[str, list[int]]:
+    """Return the nodes by which each site is reached, newest last; ``home``: as in `NODES`."""
+    return record_or(home / NODES, dict[str, list[int]], {})
 
 
 APP = Path(__file__).with_name("app.toml")
-"""Parameters that Flower requires for a run. It has no code: `run_jobs` runs the job of a run."""
+"""Parameters that Flower requires for a run. It has no code: what runs is the job of a run."""
 
 
 @contextmanager
-def serve(federation: Federation) -> Iterator[FlowerCarrier]:
+def serve(federation: Federation) -> Iterator[tuple[FlowerCarrier, ManagedProcess]]:
     """Run the SuperLink of a federation within the block.
 
     Its secret changes with each start. Only this process knows it, and passes it to its children;
@@ -218,25 +121,21 @@ def serve(federation: Federation) -> Iterator[FlowerCarrier]:
     InputError
         If it does not start, or its interfaces for administrators are open to others.
     """
-    check_start(federation)
     home = federation.file("flower")
-    log = home / "superlink.log"
-    folder = federation.folder
-    with private_files(), running(folder), programs.private_folder(home) as private:
-        check_state(federation, ORPHAN)
+    with programs.private_folder(home) as private:
         # Size in bytes from which on the database is begun anew, as it holds nothing that lasts.
         if (home / STATE).exists() and (home / STATE).stat().st_size > 64 << 20:
             for each in home.glob(f"{STATE}*"):
                 each.unlink()
         options = superlink_options(federation, private / "secret")
-        with programs.superlink(options, log, home) as superlink:
+        with programs.superlink(options, home / "superlink.log", home) as superlink:
             superlink.wait_for_start(lambda: is_started(federation))
             secret = (private / "secret").read_bytes()
             (private / "secret").unlink()
             access = access_by(federation, secret)
             programs.check_guard(access)
-            with Registry(federation, access).kept():
-                yield FlowerCarrier(federation, access, superlink)
+            with closing(FlowerCarrier(federation, access)) as carrier:
+                yield carrier, superlink
 
 
 def check_state(federation: Federation, orphan: float = 0.0) -> None:
@@ -292,72 +191,9 @@ def access_by(federation: Federation, secret: bytes) -> Access:
     return Access(federation.local_address, federation.authority, secret, federation.host)
 
 
-def registered_nodes(federation: Federation) -> dict[int, str]:
-    """Return the name of the site for each node that was registered with Flower.
-
-    Raises
-    ------
-    InputError
-        If the federation was never started.
-    """
-    path, folder = federation.file("flower", NODES), federation.folder
-    if not path.exists():
-        how = command_line("federation", "start", folder)
-        raise InputError(f"{folder} is not started: run {how}")
-    nodes = load_record(path, dict[str, list[int]])
-    return {own[0]: site for site, own in nodes.items() if own and own[0]}
-
-
-def run_jobs(carrier: FlowerCarrier, before_end: Callable[[], object]) -> None:
-    """Run the jobs that Flower has accepted while it runs, each in a separate process.
-
-    No code of an app is run: the process carries out ``job.json`` in a folder of the federation.
-
-    Parameters
-    ----------
-    carrier : FlowerCarrier
-        The coordinator's SuperLink.
-    before_end : callable
-        Called before the processes are ended, so that this is not mistaken for the end of a run.
-    """
-    apps: list[subprocess.Popen[bytes]] = []
-    try:
-        for token in programs.tokens(carrier.superlink, carrier.access):
-            apps = [app for app in apps if app.poll() is None]
-            apps.append(_begin_app(carrier, token))
-    finally:
-        before_end()
-        for app in apps:
-            end(app)
-    carrier.superlink.check()
-
-
-def _begin_app(carrier: FlowerCarrier, token: str) -> subprocess.Popen[bytes]:
-    """Start the process of a run, passing it the token and the secret privately."""
-    federation = carrier.federation
-    home = federation.file("flower")
-    module = "fedcluster_app.transports.flower._app"
-    shorten_log(home / "runs.log")
-    with (home / "runs.log").open("ab") as log:
-        app = subprocess.Popen(
-            [sys.executable, "-P", "-m", module, str(os.getpid()), str(federation.folder), *LOADED],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=programs.environment(home)
-            | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-            # Ctrl-C should reach only this process, which then ends the child
-            start_new_session=True,
-        )
-    if app.stdin is not None:  # a pipe, which is emptied by reading
-        with suppress(BrokenPipeError), app.stdin as handed:
-            handed.write(b"\n".join([token.encode(), carrier.access.secret]))
-    return app
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class FlowerCarrier:
-    """Carrier of the runs of a federation by Flower's SuperLink.
+    """Carrier of the runs of a federation by Flower's SuperLink, each in a process of its own.
 
     Parameters
     ----------
@@ -365,31 +201,59 @@ class FlowerCarrier:
         The federation, whose coordinator is started.
     access : Access
         The access to the SuperLink.
-    superlink : ManagedProcess
-        Its process.
     """
 
     federation: Federation
     access: Access
-    superlink: ManagedProcess
+    _app: subprocess.Popen[bytes] | None = None
 
-    def ready(self) -> Mapping[str, Any]:
-        """Return the site of each of Flower's nodes, for ``job.json``.
+    def close(self) -> None:
+        """End the process of a run that goes on."""
+        if self._app is not None:
+            end(self._app)
+
+    def admit(
+        self, keys: Mapping[str, Sequence[PublicKey]], leaving: Mapping[str, str]
+    ) -> Collection[str]:
+        """Register these keys with the SuperLink, and unregister others.
 
         Raises
         ------
-        InputError
-            If the coordinator is not started.
+        SiteError
+            If Flower's SuperLink does not answer.
         """
-        return {"nodes": registered_nodes(self.federation)}
+        nodes: dict[str, list[int]] = {site: [] for site in (*keys, *leaving.values())}
+        with controlling(self.access) as control:
+            listed = control.ListNodes(ListNodesRequest()).nodes_info
+            known = [node for node in listed if node.status != "unregistered"]
+            here = {key_digest(bytes_to_public_key(node.public_key)): node for node in known}
+            for digest in here.keys() & leaving.keys():
+                nodes[leaving[digest]].append(here[digest].node_id)
+            surplus = here.keys() - leaving.keys()
+            for site, own in keys.items():
+                for key in own:
+                    node = here.get(key_digest(key))
+                    nodes[site].append(node.node_id if node else _register(control, site, key))
+                surplus -= set(map(key_digest, own))
+            for digest in surplus:
+                with suppress(httpx.HTTPStatusError):  # it was already removed
+                    control.UnregisterNode(UnregisterNodeRequest(node_id=here[digest].node_id))
+        numbers = {site: [*filter(None, own)] for site, own in nodes.items()}
+        write_json(self.federation.file("flower", NODES), numbers)
+        write_json(self.federation.file("flower", STATUSES), key_status(self.federation))
+        return {digest for digest, node in here.items() if node.status == "online"}
 
     def hand_over(self, folder: Path) -> None:
-        """Submit the run whose job is in a folder to Flower.
+        """Submit the run whose job is in a folder to Flower, and start its process.
+
+        No code of an app is run: the process carries out ``job.json``.
 
         Raises
         ------
         InputError
             If Flower does not accept it.
+        SiteError
+            If Flower's SuperLink does not answer.
         """
         fab, _ = build_fab_from_files({"pyproject.toml": APP.read_bytes()})
         request = StartRunRequest(
@@ -403,6 +267,29 @@ class FlowerCarrier:
                 why = " ".join(error.response.text.split())[:300]
                 raise InputError(f"Flower did not take the run: {why}") from error
         (folder / "flower-run").write_text(str(run), encoding="utf-8")
+        self._app = self._begun(programs.token_of(self.access, run))
+
+    def _begun(self, token: str) -> subprocess.Popen[bytes]:
+        """Start the process of a run, passing it the token and the secret privately."""
+        home = self.federation.file("flower")
+        module = "fedcluster_app.transports.flower._app"
+        arguments = map(str, (os.getpid(), self.federation.folder, *LOADED))
+        shorten_log(home / "runs.log")
+        with (home / "runs.log").open("ab") as log:
+            app = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, *arguments],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=programs.environment(home)
+                | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+                # Ctrl-C should reach only this process, which then ends the child
+                start_new_session=True,
+            )
+        if app.stdin is not None:  # a pipe, which is emptied by reading
+            with suppress(BrokenPipeError), app.stdin as handed:
+                handed.write(b"\n".join([token.encode(), self.access.secret]))
+        return app
 
     def stop(self, folder: Path) -> None:
         """Let Flower stop a run, if it is active."""
@@ -432,8 +319,7 @@ class FlowerCarrier:
         """
         with controlling(self.access) as control:
             nodes = control.ListNodes(ListNodesRequest()).nodes_info
-        begun = registered_nodes(self.federation)
-        known = nodes_now(self.federation.file("flower"), begun)
+        known = known_nodes(self.federation.file("flower"))
         names = {node: site for site, own in known.items() for node in own}
         online = {n.node_id for n in nodes if n.status == "online"}
         return sorted({names.get(node, str(node)) for node in online})
