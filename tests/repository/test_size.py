@@ -29,9 +29,9 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 29_713,
-    "lines of the application": 21_380,
+    "lines of the application": 21_344,
     "modules": 238,
-    "functions": 4_715,
+    "functions": 4_712,
     "modules that a fit loads": 73,
     "constants": 248,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 48,
     "words of the pages": 35_996,
     "pages": 28,
-    "lines of tests": 66_998,
+    "lines of tests": 66_997,
     "lines of tests of refusals and pairs": 2_757,
 }
 

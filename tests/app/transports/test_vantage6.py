@@ -10,6 +10,7 @@ runs them on its own, with tools 5.0 on Python 3.13 and 4.15 before.
 
 from __future__ import annotations
 
+import base64
 import json
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,7 +25,7 @@ import pytest
 
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.engines.wire import digest
+from fedcluster.engines.wire import pack, unpack
 from fedcluster.errors import InputError
 from fedcluster.jobs import SelectK, execute, fit_of
 from fedcluster.preprocessing import PreprocessingSpec
@@ -150,7 +151,8 @@ def asked(monkeypatch) -> list[Any]:
 
     def answered(*names: Any, **arguments: Any) -> Any:
         result = real(*names, **arguments)
-        kept.append(json.loads(json.dumps(result)))
+        facts, sums = unpack(base64.b64decode(result["reply"]))
+        kept.append([facts, {name: each.tolist() for name, each in sums.items()}])
         return result
 
     monkeypatch.setattr(functions, "answered", answered)
@@ -230,7 +232,7 @@ def test_rows_that_are_not_grouped_are_neither_read_nor_answered_from(tmp_path) 
         assert "\n" not in str(error.value)
     assert not hasattr(functions, "group_rows")
     with pytest.raises(InputError, match="no means of groups"):
-        functions.answered("organization 1", frames()[0])
+        functions.answered("organization 1", frames()[0], "")
 
 
 def test_vantage6_can_call_what_it_is_told_of_and_nothing_else() -> None:
@@ -245,20 +247,17 @@ def test_vantage6_can_call_what_it_is_told_of_and_nothing_else() -> None:
 
 
 def test_results_of_one_that_speaks_for_another_are_none() -> None:
-    message = functions.question_of({"run": "a", "exchange": 0, "tasks": []})
-    question = digest(functions.question_of(functions.arguments_of(message)))
-
-    def result(site: str, of: str = question) -> dict[str, Any]:
-        return {"facts": {"site": site, "question": of}, "sums": {}}
+    def result(site: str) -> dict[str, str]:
+        return {"reply": functions.written(pack({"site": site}, {}))}
 
     def asked(*results: Any) -> Any:
         transport = functions.Vantage6Transport(
             lambda *_: lambda: results, {"organization 1": 1, "organization 2": 2}
         )
-        return sorted(transport.exchange(dict.fromkeys(names, message), 2)[0])
+        return sorted(transport.exchange(dict.fromkeys(names, b"question"), 2)[0])
 
     names = ["organization 1", "organization 2"]
     assert asked(result(names[0]), result(names[1])) == names
     assert asked(result(names[0]), result(names[0])) == []
-    assert asked(result(names[0]), result(names[1], "another")) == names[:1]
-    assert asked(result(names[0]), None, {"facts": 3}, result("organization 3")) == names[:1]
+    others = None, {"reply": 3}, {"reply": "YQ=="}, {"reply": "?"}, result("organization 3")
+    assert asked(result(names[0]), *others) == names[:1]

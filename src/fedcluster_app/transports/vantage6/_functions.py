@@ -13,26 +13,19 @@ are filtered before. So a node without means reads nothing and answers nothing.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, wraps
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, TypedDict, Unpack
 
-import numpy as np
-
-from fedcluster.core import Data, Floats
+from fedcluster.core import Data
 from fedcluster.engines.client import Client
-from fedcluster.engines.wire import (
-    PROTOCOL,
-    WireError,
-    digest,
-    pack,
-    steps_by_name,
-    unpack,
-)
+from fedcluster.engines.wire import WireError, steps_by_name, unpack
 from fedcluster.errors import InputError
 from fedcluster.frames.rows import FileSource
 from fedcluster.model.assigned_rows import row_transform
@@ -49,51 +42,6 @@ from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Auditor, Responder
 
 STEPS = steps_by_name()
-
-ARGUMENTS = ("about", "columns", "described", "exchange", "labels", "raw", "run", "tasks")
-"""Parts of a question other than its numbers."""
-
-
-def question_of(arguments: Mapping[str, Any]) -> bytes:
-    """Return the message that arguments represent, the same at both ends.
-
-    Raises
-    ------
-    WireError
-        If the arguments are not understood.
-    """
-    header = {key: arguments[key] for key in ARGUMENTS if arguments.get(key) is not None}
-    return pack({"protocol": PROTOCOL, **header}, read_numbers(arguments.get("states") or {}))
-
-
-def arguments_of(message: bytes) -> dict[str, Any]:
-    """Return the arguments of `answer` for a question; see `question_of`."""
-    header, arrays = unpack(message)
-    asked = {key: header[key] for key in ARGUMENTS if key in header}
-    return {**asked, "states": write_numbers(arrays)}
-
-
-def write_numbers(arrays: Mapping[str, Floats]) -> dict[str, Any]:
-    """Return arrays as JSON-compatible values, with all digits."""
-    return {n: {"shape": list(a.shape), "values": a.ravel().tolist()} for n, a in arrays.items()}
-
-
-def read_numbers(plain: Mapping[str, Any]) -> dict[str, Floats]:
-    """Return the arrays that `write_numbers` wrote.
-
-    Raises
-    ------
-    WireError
-        If they are not arrays.
-    """
-    try:
-        return {
-            str(name): np.array(each["values"], np.float64).reshape(each["shape"])
-            for name, each in plain.items()
-        }
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise WireError("the numbers are not understood") from error
-
 
 Tasks = Callable[[Mapping[str, Any], Sequence[int]], Any]
 """Function that starts a task at organisations; it returns a function that waits for results."""
@@ -124,36 +72,27 @@ class Vantage6Transport:
     ) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
         """Ask each site and wait for all."""
         self.exchanges += 1
-        asked: dict[bytes, list[str]] = {}
+        asked: dict[bytes, list[int]] = {}
         for name, message in messages.items():
-            asked.setdefault(message, []).append(name)
-        begun = []
-        for message, names in asked.items():
-            arguments = arguments_of(message)
-            results = self._create(arguments, [self._organizations[name] for name in names])
-            begun.append((names, digest(question_of(arguments)), digest(message), results))
-        replies: dict[str, bytes] = {}
-        for names, question, whole, results in begun:
-            came = _replies(results(), question, whole)
-            replies |= {name: came[name] for name in names if name in came}
+            asked.setdefault(message, []).append(self._organizations[name])
+        begun = [self._create({"question": written(m)}, ids) for m, ids in asked.items()]
+        replies = _replies([result for results in begun for result in results()])
+        replies = {name: replies[name] for name in messages if name in replies}
         return replies, {n: "no result that can be read" for n in messages if n not in replies}
 
 
-def _replies(results: Sequence[Any], question: str, whole: str) -> dict[str, bytes]:
-    """Return results by the site that they name, dropping a site that two results name.
+def written(message: bytes) -> str:
+    """Return a message as vantage6 carries it."""
+    return base64.b64encode(message).decode()
 
-    Results for a question with another digest are ignored; others answer the ``whole`` one.
-    """
+
+def _replies(results: Sequence[Any]) -> dict[str, bytes]:
+    """Return results by the site that they name, dropping a site that two results name."""
     found: dict[str, list[bytes]] = {}
     for result in results:
-        try:
-            facts = result["facts"]
-            name, asked = str(facts["site"]), facts["question"]
-            content = pack({**facts, "question": whole}, read_numbers(result["sums"]))
-        except (LookupError, TypeError, WireError):
-            continue
-        if asked == question:
-            found.setdefault(name, []).append(content)
+        with suppress(LookupError, TypeError, ValueError, WireError):
+            reply = base64.b64decode(result["reply"])
+            found.setdefault(str(unpack(reply)[0]["site"]), []).append(reply)
     return {name: each[0] for name, each in found.items() if len(each) == 1}
 
 
@@ -250,11 +189,10 @@ def table_means(connection_details: Mapping[str, str]) -> Any:
 read_table = data_extraction(table_means)
 
 
-def answered(site: str, frame: Any, **arguments: Any) -> dict[str, Any]:
-    """Return a site's answer from its means: its metadata, and sums over groups."""
-    reply = _responder(site, *means_of(frame)).reply(question_of(arguments))
-    header, arrays = unpack(reply)
-    return {"facts": header, "sums": write_numbers(arrays)}
+def answered(site: str, frame: Any, question: str) -> dict[str, str]:
+    """Return a site's reply from its means: its metadata, and sums over groups."""
+    reply = _responder(site, *means_of(frame)).reply(base64.b64decode(question))
+    return {"reply": written(reply)}
 
 
 def _responder(name: str, data: Data, about: Mapping[str, Any]) -> Responder:
@@ -284,11 +222,9 @@ def _responder(name: str, data: Data, about: Mapping[str, Any]) -> Responder:
 
 
 @partial_function
-def answer(
-    site: str, frame: Any, tasks: Any = (), states: Any = None, **more: Any
-) -> dict[str, Any]:
+def answer(site: str, frame: Any, question: str) -> dict[str, str]:
     """Answer a question by sums over groups, and facts about the whole site."""
-    return answered(site, frame, tasks=list(tasks), states=states, **more)
+    return answered(site, frame, question)
 
 
 class _Engine(RemoteEngine):
