@@ -136,6 +136,6 @@ class Operated:
 @contextmanager
 def operated(federation: Federation) -> Iterator[Operated]:
     carrier = ScriptedCarrier(federation)
-    health = Health(lambda: Federation.load(federation.folder), carrier.sites_online, "1.2")
+    health = Health(carrier)
     with queues.queue_of(carrier, health.follow) as queue:
         yield Operated(carrier, queue, health)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import tarfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
@@ -78,7 +78,8 @@ def _packed(folder: Path) -> tuple[bytes, int]:
 
 def _kept(folder: Path) -> Iterator[Path]:
     """Yield the files of a federation that a backup has, in an order in which they agree."""
-    yield from _first(path for path in folder.glob("runs/*/*") if path.name in STATES)
+    for state in STATES:
+        yield from sorted(folder.glob(f"runs/*/{state}"))
     for path in sorted(folder.rglob("*")):
         parts = path.relative_to(folder).parts
         if any(part.startswith(".") for part in parts) or path.suffix in {".lock", ".partial"}:
@@ -87,10 +88,6 @@ def _kept(folder: Path) -> Iterator[Path]:
             continue
         if path.is_file() and not (parts[0] == "runs" and path.name in STATES):
             yield path
-
-
-def _first(paths: Iterable[Path]) -> list[Path]:
-    return sorted(paths, key=lambda path: (STATES.index(path.name), path))
 
 
 def _is_of_kit(parts: tuple[str, ...]) -> bool:

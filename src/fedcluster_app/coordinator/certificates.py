@@ -20,16 +20,9 @@ from pathlib import Path
 import msgspec
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    PublicFormat,
-    load_pem_private_key,
-    load_ssh_public_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from fedcluster.core.files import atomic_write
@@ -101,7 +94,7 @@ class Authority:
         ValueError
             If a file is invalid, or they do not belong together.
         """
-        loaded = load_pem_private_key(key, None)
+        loaded = serialization.load_pem_private_key(key, None)
         if not isinstance(loaded, ec.EllipticCurvePrivateKey):
             raise ValueError("the key is not one of an elliptic curve")
         for own in x509.load_pem_x509_certificates(certificate):
@@ -114,14 +107,7 @@ class Authority:
         """Return the certificate in the form of its file."""
         return self.certificate.public_bytes(Encoding.PEM)
 
-    def sign(
-        self,
-        hosts: Sequence[str],
-        key: ec.EllipticCurvePublicKey,
-        days: int = DAYS,
-        *,
-        own: bool = True,
-    ) -> bytes:
+    def sign(self, hosts: Sequence[str], key: ec.EllipticCurvePublicKey, days: int = DAYS) -> bytes:
         """Return a certificate for the coordinator, followed by that of the authority.
 
         Parameters
@@ -132,20 +118,18 @@ class Authority:
             The key of the coordinator.
         days : int
             Number of days for which it is valid, at most as long as the authority.
-        own : bool, default=True
-            Whether it includes the loopback addresses.
         """
         subject, issuer = common_name(hosts[0]), self.certificate.subject
         last = self.certificate.not_valid_after_utc
         builder = _builder(subject, issuer, key, self.key.public_key(), days, last)
         server = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH])
         builder = _for(builder, is_authority=False)
-        builder = builder.add_extension(alternative_names(hosts, own=own), False)
+        builder = builder.add_extension(alternative_names(hosts), False)
         builder = builder.add_extension(server, False)
         return builder.sign(self.key, hashes.SHA384()).public_bytes(Encoding.PEM) + self.pem
 
 
-def issue(hosts: Sequence[str], sites: Sequence[str]) -> tuple[dict[str, bytes], dict[str, bytes]]:
+def issue(hosts: Sequence[str], sites: Sequence[str]) -> dict[str, bytes]:
     """Create an authority, a certificate for the coordinator, and a key for each site.
 
     Parameters
@@ -157,20 +141,19 @@ def issue(hosts: Sequence[str], sites: Sequence[str]) -> tuple[dict[str, bytes],
 
     Returns
     -------
-    public, secret : dict of str to bytes
-        Files by name: certificates and public keys, and private keys.
+    dict of str to bytes
+        Files by name.
     """
     authority, server = Authority.make(), new_server_key()
-    public = {"certificates/ca.crt": authority.pem}
-    public["certificates/server.crt"] = authority.sign(hosts, server.public_key())
-    secret = {"certificates/server.key": private_pem(server)}
-    secret["certificates/ca.key"] = private_pem(authority.key)
-    secret["certificates/permit.key"], public["certificates/permit.pub"] = new_key()
+    files = {"certificates/ca.crt": authority.pem, "certificates/server.key": private_pem(server)}
+    files["certificates/server.crt"] = authority.sign(hosts, server.public_key())
+    files["certificates/ca.key"] = private_pem(authority.key)
+    files["certificates/permit.key"], files["certificates/permit.pub"] = new_key()
     for site in sites:
-        secret[f"{state_at(site)}/key"], public[f"keys/{site}.pub"] = site_key()
-        public[f"{state_at(site)}/ca.crt"] = authority.pem
-        public[f"{state_at(site)}/coordinator.pub"] = public["certificates/permit.pub"]
-    return public, secret
+        files[f"{state_at(site)}/key"], files[f"keys/{site}.pub"] = site_key()
+        files[f"{state_at(site)}/ca.crt"] = authority.pem
+        files[f"{state_at(site)}/coordinator.pub"] = files["certificates/permit.pub"]
+    return files
 
 
 def new_server_key() -> ec.EllipticCurvePrivateKey:
@@ -189,7 +172,11 @@ def state_at(site: str) -> str:
 def site_key() -> tuple[bytes, bytes]:
     """Create a key that identifies a site; return its private and its public file."""
     key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
+    private = key.private_bytes(
+        Encoding.PEM,
+        PrivateFormat.OpenSSH,
+        NoEncryption(),
+    )
     return private, public_text(key.public_key()).encode()
 
 
@@ -240,10 +227,9 @@ def common_name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:64])])
 
 
-def alternative_names(hosts: Sequence[str], *, own: bool = True) -> x509.SubjectAlternativeName:
+def alternative_names(hosts: Sequence[str]) -> x509.SubjectAlternativeName:
     """Return hosts, preceded by the local names that the coordinator's own programs use."""
-    here = ("localhost", "127.0.0.1", "::1") if own else ()
-    names = [_general_name(host) for host in (*here, *hosts)]
+    names = [_general_name(host) for host in ("localhost", "127.0.0.1", "::1", *hosts)]
     return x509.SubjectAlternativeName(list(dict.fromkeys(names)))
 
 
@@ -346,7 +332,7 @@ def read_public_key(path: Path, *, of_kit: bool = False) -> PublicKey:
     try:
         with path.open("rb") as file:
             # Size in bytes of the largest file that can be a public key.
-            key = load_ssh_public_key(file.read(10_000))
+            key = serialization.load_ssh_public_key(file.read(10_000))
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except (ValueError, UnsupportedAlgorithm) as error:
@@ -363,7 +349,7 @@ def read_public_key(path: Path, *, of_kit: bool = False) -> PublicKey:
 
 def key_digest(key: PublicKey) -> str:
     """Return the SHA-256 of a public key."""
-    der = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    der = key.public_bytes(Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
     return sha256(der).hexdigest()
 
 

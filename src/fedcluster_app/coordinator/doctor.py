@@ -11,33 +11,17 @@ from pathlib import Path
 
 from fedcluster.errors import InputError
 from fedcluster.texts import command_line, counted, some_of
+from fedcluster_app.coordinator import lifecycle
 from fedcluster_app.coordinator.certificates import accepted_keys
 from fedcluster_app.coordinator.door import DoorServer, raise_descriptors
 from fedcluster_app.coordinator.folder import FIRST_ROWS, Federation, first_rows
-from fedcluster_app.coordinator.lifecycle import (
-    FLARE_AUTHORITY,
-    certificate_end,
-    check_valid,
-    expiry_notice,
-    own_certificates,
-)
 from fedcluster_app.coordinator.operators import TOKEN, operator_of, operators, operators_log
 from fedcluster_app.coordinator.runs import State, runs
 from fedcluster_app.coordinator.service import listening
 from fedcluster_app.coordinator.service_client import Coordinator
+from fedcluster_app.trust import findings
 from fedcluster_app.trust.audit_log import verify
-from fedcluster_app.trust.findings import (
-    DOUBTFUL,
-    GOOD,
-    PACKAGES,
-    WRONG,
-    Finding,
-    disk,
-    looked_at,
-    modes,
-    reached,
-    versions,
-)
+from fedcluster_app.trust.findings import DOUBTFUL, GOOD, WRONG, Finding
 from fedcluster_app.trust.identity import Address
 from fedcluster_app.trust.owned_files import check_writable, has_run, is_running
 
@@ -58,7 +42,7 @@ def examined(
     check_transport : callable taking a Federation
         Raises an error if the transport would refuse to start.
     """
-    yield versions([*PACKAGES, *transports])
+    yield findings.versions([*findings.PACKAGES, *transports])
     try:
         federation = Federation.load(folder)
     except InputError as error:
@@ -68,13 +52,13 @@ def examined(
     parts |= {"operators": _operators, "log": _log, "rows": _rows, "runs": _runs}
     parts |= {"service": _service, "transport": partial(_transport, check_transport)}
     for what, examine in parts.items():
-        yield looked_at(what, partial(examine, federation))
+        yield findings.looked_at(what, partial(examine, federation))
     yield _program(federation)
-    yield looked_at("descriptors", _descriptors)
+    yield findings.looked_at("descriptors", _descriptors)
     if (coordinator := Coordinator.at(federation.folder)).answers():
-        yield looked_at("sites", partial(_sites, coordinator))
-    yield modes(federation.folder)
-    yield disk(federation.folder)
+        yield findings.looked_at("sites", partial(_sites, coordinator))
+    yield findings.modes(federation.folder)
+    yield findings.disk(federation.folder)
     yield _growth(federation)
 
 
@@ -84,10 +68,10 @@ def _folder(federation: Federation) -> tuple[str, str]:
 
 
 def _certificate(federation: Federation) -> tuple[str, str]:
-    check_valid(federation)
-    if notice := expiry_notice(federation):
+    lifecycle.check_valid(federation)
+    if notice := lifecycle.expiry_notice(federation):
         return DOUBTFUL, notice
-    end = min(map(certificate_end, own_certificates(federation)))
+    end = min(map(lifecycle.certificate_end, lifecycle.own_certificates(federation)))
     return GOOD, f"valid until {end:%Y-%m-%d}"
 
 
@@ -168,9 +152,9 @@ def _program(federation: Federation) -> Finding:
     """Return whether the coordinator runs, and sites could reach it from this machine."""
     start = command_line("federation", "start", federation.folder)
     if is_running(federation.folder):
-        flare = federation.file(FLARE_AUTHORITY)  # who vouches for FLARE's server
+        flare = federation.file(lifecycle.FLARE_AUTHORITY)  # who vouches for FLARE's server
         authority = flare if federation.has_flare else federation.authority
-        return reached(Address.read(federation.local_address), authority, federation.host)
+        return findings.reached(Address.read(federation.place.local), authority, federation.host)
     return Finding("coordinator", DOUBTFUL, f"is not seen to run here: {start}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -77,18 +76,7 @@ SERVICE = "127.0.0.1:0"
 ADDRESS = "service.json"
 """File with the address at which the coordinator listens to operators while it runs."""
 TEMPLATES = Path(__file__).with_name("templates")
-INNER = (
-    "certificates",
-    "certificates/*",
-    "flower",
-    "keys",
-    "keys/*",
-    "permits",
-    "runs",
-    "*.toml",
-    "*.json",
-    "*.jsonl",
-)
+INNER = "certificates certificates/* flower keys keys/* permits runs *.toml *.json *.jsonl"
 SECRET = ("certificates/*.key", OPERATORS, TOKEN)
 """Paths in a federation's folder that only its owner may read and write."""
 
@@ -138,7 +126,8 @@ class Federation:
             If it is missing or damaged, or others may write in the folder or read its keys.
         """
         path = folder / "federation.toml"
-        inner, secret = ([p for g in globs for p in folder.glob(g)] for globs in (INNER, SECRET))
+        globs = INNER.split(), SECRET
+        inner, secret = ([p for g in each for p in folder.glob(g)] for each in globs)
         check_private([folder, *inner], secret=secret)
         finish(folder)
         if (folder / "operator.toml").exists() and not path.exists():
@@ -162,11 +151,6 @@ class Federation:
     def port(self) -> int:
         """The port of the address."""
         return self.place.port
-
-    @property
-    def local_address(self) -> str:
-        """The address of the coordinator for programs on its own machine."""
-        return self.place.local
 
     @property
     def authority(self) -> Path:
@@ -220,12 +204,11 @@ def create(
     federation = Federation(folder.absolute(), str(place), names, bind=bind)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(f"{folder} exists and is not an empty folder; choose another")
-    public = _pages(federation)
-    certificates, secret = issue(place.names, federation.sites)
+    files = _pages(federation) | issue(place.names, federation.sites) | first_files()
     if authority_key is not None:
-        write_new(authority_key, secret.pop("certificates/ca.key"))
+        write_new(authority_key, files.pop("certificates/ca.key"))
     with atomic_folder(folder) as partial:
-        for name, content in (public | certificates | secret | first_files()).items():
+        for name, content in files.items():
             path = partial / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
@@ -295,7 +278,7 @@ def check_sites(sites: Sequence[str], where: str = "--sites") -> None:
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write a secret into a new file, private to this user.
+    """Write a secret into a new file, within a block of `private_files`.
 
     Raises
     ------
@@ -303,13 +286,12 @@ def write_new(path: Path, content: bytes) -> None:
         If the file exists or cannot be written.
     """
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with path.open("xb") as file:
+            file.write(content)
     except FileExistsError as error:
         raise InputError(f"{path} exists; choose another file") from error
     except OSError as error:
         raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
 
 
 def _pages(federation: Federation) -> dict[str, bytes]:

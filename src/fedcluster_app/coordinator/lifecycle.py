@@ -20,30 +20,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 from fedcluster.core.files import atomic_write
 from fedcluster.errors import InputError, listed
 from fedcluster.texts import command_line
-from fedcluster_app.coordinator.certificates import AUTHORITY as OWN_AUTHORITY
-from fedcluster_app.coordinator.certificates import (
-    DAYS,
-    FORMER,
-    REMOVED,
-    REPLACED,
-    REVOKED,
-    Authority,
-    PublicKey,
-    accepted_keys,
-    chain_pem,
-    common_name,
-    current,
-    file_state,
-    former_keys,
-    key_digest,
-    new_server_key,
-    private_pem,
-    read_public_key,
-    site_key,
-    state_at,
-    upcoming,
-    with_former,
-)
+from fedcluster_app.coordinator import certificates as pki
 from fedcluster_app.coordinator.folder import (
     FIRST_ROWS,
     Federation,
@@ -56,14 +33,8 @@ from fedcluster_app.coordinator.folder import (
     write_new,
 )
 from fedcluster_app.coordinator.operators import noted, operators, operators_log
-from fedcluster_app.trust.owned_files import (
-    DECIDED,
-    check_private,
-    check_writable,
-    commit,
-    private_files,
-)
-from fedcluster_app.trust.permits import load_key, public_text
+from fedcluster_app.trust import owned_files
+from fedcluster_app.trust.permits import public_text
 
 WARNING = timedelta(days=60)
 """Time before expiry from which on a certificate is reported."""
@@ -105,7 +76,7 @@ def add_sites(folder: Path, names: Sequence[str], public_key: Path | None = None
         files: dict[str, bytes] = {}
         for name in names:
             files |= _of_site(grown, name, public_key)
-        commit(federation.folder, {**files, TOML: described(grown)})
+        owned_files.commit(federation.folder, {**files, TOML: described(grown)})
         for name in names:
             note_keys(federation, "site added", name)
     return grown
@@ -113,30 +84,20 @@ def add_sites(folder: Path, names: Sequence[str], public_key: Path | None = None
 
 def note_keys(federation: Federation, event: str, name: str) -> None:
     """Log a change of a site, with the digests of its keys that are valid from now on."""
-    keys = [key_digest(key) for key in accepted_keys(federation.folder, [name])[name]]
+    keys = [pki.key_digest(key) for key in pki.accepted_keys(federation.folder, [name])[name]]
     noted(federation.folder, event, member=name, keys=keys)
 
 
 def _of_site(federation: Federation, name: str, public_key: Path | None) -> dict[str, bytes]:
     """Return the files of a new site: those of its folder, and its public key."""
-    home, pages = state_at(name), site_pages(federation, name)
+    home, pages = pki.state_at(name), site_pages(federation, name)
     named = {f"sites/{name}/{file}": text for file, text in pages.items()}
     files = {page: text for page, text in named.items() if not federation.file(page).exists()}
-    granter = _granter(federation)
-    files |= {f"{home}/coordinator.pub": granter} if granter else {}
-    authority = federation.file("certificates", "ca.crt")
-    files |= {f"{home}/ca.crt": authority.read_bytes()} if authority.exists() else {}
+    for own, theirs in {"permit.pub": "coordinator.pub", "ca.crt": "ca.crt"}.items():
+        if (path := federation.file("certificates", own)).exists():
+            files[f"{home}/{theirs}"] = path.read_bytes()
     public, private = _new_key(federation, name, public_key)
-    return files | private | {current(name): public}
-
-
-def _granter(federation: Federation) -> bytes | None:
-    """Return the public key by which sites check permits, None if it is not here."""
-    kept = federation.file("certificates", "permit.pub")
-    if kept.exists():
-        return kept.read_bytes()
-    key = federation.file("certificates", "permit.key")
-    return public_text(load_key(key).public_key()).encode() if key.exists() else None
+    return files | private | {pki.current(name): public}
 
 
 def _new_key(
@@ -144,9 +105,9 @@ def _new_key(
 ) -> tuple[bytes, dict[str, bytes]]:
     """Return a site's new public key, and the file of its private part if it was created."""
     if public_key is None:
-        private, public = site_key()
-        return public, {_handed(name): private}
-    key = read_public_key(public_key)
+        private, public = pki.site_key()
+        return public, {f"{pki.state_at(name)}/key": private}
+    key = pki.read_public_key(public_key)
     _check_new(federation, key, public_key)
     return public_text(key).encode(), {}
 
@@ -159,26 +120,21 @@ def place_keys(
     The keys in use count until the new ones are used, or ``at_once`` no longer.
     """
     files, replaced, gone = dict[str, bytes](), dict[str, str](), list[str]()
-    for site, own in accepted_keys(federation.folder, keys).items():
-        files[current(site) if at_once or not own else upcoming(site)] = keys[site]
-        replaced |= {key_digest(key): site for key in (own if at_once else own[1:])}
-        gone += [upcoming(site)] if at_once else []
-    former = with_former(federation.folder, replaced, REPLACED) if replaced else {}
+    for site, own in pki.accepted_keys(federation.folder, keys).items():
+        files[pki.current(site) if at_once or not own else pki.upcoming(site)] = keys[site]
+        replaced |= {pki.key_digest(key): site for key in (own if at_once else own[1:])}
+        gone += [pki.upcoming(site)] if at_once else []
+    former = pki.with_former(federation.folder, replaced, pki.REPLACED) if replaced else {}
     return files | former, gone
 
 
-def _handed(name: str) -> str:
-    """Return where a new private key waits to be handed to its site."""
-    return f"{state_at(name)}/key"
-
-
-def _check_new(federation: Federation, key: PublicKey, path: Path) -> None:
+def _check_new(federation: Federation, key: pki.PublicKey, path: Path) -> None:
     """Raise an error for a key that is valid already, or was so before."""
-    digest = key_digest(key)
-    for site, keys in accepted_keys(federation.folder, federation.sites).items():
-        if digest in map(key_digest, keys):
+    digest = pki.key_digest(key)
+    for site, keys in pki.accepted_keys(federation.folder, federation.sites).items():
+        if digest in map(pki.key_digest, keys):
             raise InputError(f"{path} is the key of site {site} already")
-    if former := former_keys(federation.folder).get(digest):
+    if former := pki.former_keys(federation.folder).get(digest):
         raise InputError(
             f"{path}: this key of {former.site} was {former.why} on {former.at}; make another with "
             "fedcluster site key --new"
@@ -202,10 +158,7 @@ def remove_site(folder: Path, name: str) -> Federation:
             raise InputError(f"{name} is the only site of {federation.folder}, and stays")
         rows = {site: most for site, most in federation.rows.items() if site != name}
         smaller = replace(federation, sites=others, rows=rows)
-        gone = _digests(federation, name)
-        files = with_former(federation.folder, gone, REMOVED) | {TOML: described(smaller)}
-        commit(federation.folder, files, [current(name), upcoming(name)])
-        note_keys(federation, "site removed", name)
+        _take_back(federation, name, pki.REMOVED, {TOML: described(smaller)})
     return smaller
 
 
@@ -236,9 +189,9 @@ def rotate_key(folder: Path, name: str, public_key: Path | None = None) -> Path 
     with changing(folder) as federation:
         check_member(federation, name)
         public, files = _new_key(federation, name, public_key)
-        commit(federation.folder, files | place_keys(federation, {name: public})[0])
+        owned_files.commit(federation.folder, files | place_keys(federation, {name: public})[0])
         note_keys(federation, "key rotated", name)
-    return None if public_key else federation.file(_handed(name))
+    return None if public_key else federation.file(pki.state_at(name), "key")
 
 
 def revoke(folder: Path, name: str) -> None:
@@ -251,27 +204,33 @@ def revoke(folder: Path, name: str) -> None:
     """
     with changing(folder) as federation:
         check_member(federation, name)
-        files = with_former(federation.folder, _digests(federation, name), REVOKED)
-        commit(federation.folder, files, [current(name), upcoming(name)])
-        note_keys(federation, "key revoked", name)
+        _take_back(federation, name, pki.REVOKED)
 
 
 def promote(folder: Path, names: Iterable[str]) -> None:
     """Replace the old keys of sites by new ones that they have used."""
     with changing(folder) as federation:
         for name in names:
-            path = federation.file(upcoming(name))
-            keys = accepted_keys(federation.folder, [name])[name]
+            path = federation.file(pki.upcoming(name))
+            keys = pki.accepted_keys(federation.folder, [name])[name]
             if path.exists() and len(keys) == 2:
-                old = with_former(federation.folder, {key_digest(keys[0]): name}, REPLACED)
-                files = {**old, current(name): path.read_bytes()}
-                commit(federation.folder, files, [upcoming(name)])
+                old = pki.with_former(
+                    federation.folder, {pki.key_digest(keys[0]): name}, pki.REPLACED
+                )
+                files = {**old, pki.current(name): path.read_bytes()}
+                owned_files.commit(federation.folder, files, [pki.upcoming(name)])
                 note_keys(federation, "new key used", name)
 
 
-def _digests(federation: Federation, name: str) -> dict[str, str]:
-    keys = accepted_keys(federation.folder, [name])[name]
-    return {key_digest(key): name for key in keys}
+def _take_back(
+    federation: Federation, name: str, why: str, files: Mapping[str, bytes] | None = None
+) -> None:
+    """Let the keys of a site count no more, and write other files with that."""
+    keys = pki.accepted_keys(federation.folder, [name])[name]
+    former = pki.with_former(federation.folder, {pki.key_digest(k): name for k in keys}, why)
+    gone = [pki.current(name), pki.upcoming(name)]
+    owned_files.commit(federation.folder, {**former, **(files or {})}, gone)
+    note_keys(federation, "site removed" if why == pki.REMOVED else "key revoked", name)
 
 
 def check_member(federation: Federation, name: str) -> None:
@@ -290,9 +249,9 @@ def check_member(federation: Federation, name: str) -> None:
 
 def state_of(folder: Path) -> str:
     """Return a text that changes when the sites or keys in a folder change."""
-    paths = [folder / "federation.toml", folder / DECIDED, folder / FORMER]
+    paths = [folder / "federation.toml", folder / owned_files.DECIDED, folder / pki.FORMER]
     paths += sorted((folder / "keys").glob("*.pub"))
-    return "\n".join(f"{path.name} {state}" for path in paths if (state := file_state(path)))
+    return "\n".join(f"{path.name} {state}" for path in paths if (state := pki.file_state(path)))
 
 
 def take_notice(folder: Path, state: str) -> None:
@@ -333,22 +292,22 @@ class RevokedSites:
 
     def _read(self) -> dict[str, str]:
         try:
-            keys = accepted_keys(self._folder, self._sites)
-            former = sorted(former_keys(self._folder).values(), key=lambda key: key.at)
+            keys = pki.accepted_keys(self._folder, self._sites)
+            former = sorted(pki.former_keys(self._folder).values(), key=lambda key: key.at)
         except InputError as error:
             return dict.fromkeys(self._sites, f"nobody knows whose key was revoked: {error}")
         last = {key.site: key for key in former}
         return {
             site: f"its key was revoked on {key.at}"
             for site, key in last.items()
-            if key.why == REVOKED and not keys.get(site, ("another site",))
+            if key.why == pki.REVOKED and not keys.get(site, ("another site",))
         }
 
 
 def renew(
     folder: Path,
     *,
-    days: int = DAYS,
+    days: int = pki.DAYS,
     authority_key: Path | None = None,
     new_key: bool = False,
     new_authority: bool = False,
@@ -381,20 +340,20 @@ def renew(
         or the file for the key of a new one exists.
     """
     with changing(folder) as federation:
-        authority = Authority.make() if new_authority else _authority(federation, authority_key)
+        authority = pki.Authority.make() if new_authority else _authority(federation, authority_key)
         new_key = new_key or new_authority
-        key = new_server_key() if new_key else server_key(federation)
-        files, gone = {KEY: private_pem(key)} if new_key else {}, []
+        key = pki.new_server_key() if new_key else server_key(federation)
+        files, gone = {KEY: pki.private_pem(key)} if new_key else {}, []
         if new_authority:
             files |= {AUTHORITY: authority.pem, **_at_sites(federation, authority.pem)}
             if authority_key is None:
-                files[AUTHORITY_KEY] = private_pem(authority.key)
+                files[AUTHORITY_KEY] = pki.private_pem(authority.key)
             else:
-                write_new(authority_key, private_pem(authority.key))
+                write_new(authority_key, pki.private_pem(authority.key))
                 gone = [AUTHORITY_KEY]
         files["README.md"] = readme(federation)
         files[CERTIFICATE] = authority.sign(federation.place.names, key.public_key(), days)
-        commit(federation.folder, files, gone)
+        owned_files.commit(federation.folder, files, gone)
         changed = {"new_key": new_key, "new_authority": new_authority}
         noted(federation.folder, "certificate renewed", **changed)
     return certificate_end(federation.file(CERTIFICATE))
@@ -425,17 +384,19 @@ def install(
     """
     with changing(folder) as federation:
         chain, key = certificates(certificate), key or federation.file(KEY)
-        _check_own(federation, certificate, chain[0], key)
+        _check_pair(certificate, chain[0], key)
+        _check_host(federation, certificate, chain[0])
+        check_counts(certificate, "ask for another")
         if authority is not None:
             _check_vouched(certificate, chain, authority)
-        files = {KEY: key.read_bytes(), CERTIFICATE: chain_pem(chain)}
+        files = {KEY: key.read_bytes(), CERTIFICATE: pki.chain_pem(chain)}
         gone = [AUTHORITY_KEY]
         if authority is None:
             gone.append(AUTHORITY)
         else:
-            roots = chain_pem(certificates(authority))
+            roots = pki.chain_pem(certificates(authority))
             files |= {AUTHORITY: roots} | _at_sites(federation, roots)
-        commit(federation.folder, files, gone)
+        owned_files.commit(federation.folder, files, gone)
         noted(federation.folder, "certificate installed")
     return chain[0].not_valid_after_utc
 
@@ -443,47 +404,36 @@ def install(
 def _at_sites(federation: Federation, authority: bytes) -> dict[str, bytes]:
     """Return the files of the authority for sites whose folders are still here."""
     here = [site for site in federation.sites if federation.file("sites", site).is_dir()]
-    return {f"{state_at(site)}/ca.crt": authority for site in here}
+    return {f"{pki.state_at(site)}/ca.crt": authority for site in here}
 
 
-def _own_authority(federation: Federation) -> Path:
-    path = federation.file(AUTHORITY)
-    if not path.exists():
-        how = command_line("federation", "certificate", federation.folder, "FILE")
-        raise InputError(
-            f"{path} does not exist: another authority vouches for this coordinator; ask it for a "
-            f"certificate, then {how}"
-        )
-    return path
-
-
-def _authority(federation: Federation, authority_key: Path | None) -> Authority:
+def _authority(federation: Federation, authority_key: Path | None) -> pki.Authority:
     """Return the authority that vouches for the coordinator."""
-    certificate = _own_authority(federation)
-    path = authority_key or federation.file(AUTHORITY_KEY)
+    path, certificate = authority_key or federation.file(AUTHORITY_KEY), federation.file(AUTHORITY)
+    how = command_line("federation", "certificate", federation.folder)
+    if not certificate.exists():
+        raise InputError(
+            f"{certificate} does not exist: another authority vouches for this coordinator; ask it "
+            f"for a certificate, then {how} FILE"
+        )
     if not path.exists():
         raise InputError(
             f"{path}, the key of the authority, is not there: name it by --authority-key, or ask "
-            "whoever vouches for the coordinator for a certificate (fedcluster federation "
-            f"certificate {federation.folder})"
+            f"whoever vouches for the coordinator for a certificate ({how})"
         )
-    authority = _read_authority(path, certificate)
-    if authority.certificate.not_valid_after_utc < datetime.now(UTC) + timedelta(days=1):
-        raise InputError(
-            f"{certificate} expired on {authority.certificate.not_valid_after_utc:%Y-%m-%d}: add "
-            "--new-authority, and hand certificates/ca.crt to all sites"
-        )
-    return authority
-
-
-def _read_authority(key: Path, certificate: Path) -> Authority:
-    check_private([], secret=[key])
+    owned_files.check_private([], secret=[path])
     try:
-        return Authority.read(key.read_bytes(), certificate.read_bytes())
+        authority = pki.Authority.read(path.read_bytes(), certificate.read_bytes())
     except OSError as error:
         raise InputError(f"{error.filename} cannot be read: {error.strerror}") from error
     except (ValueError, TypeError) as error:
-        raise InputError(f"{key} and {certificate} are no authority: {error}") from error
+        raise InputError(f"{path} and {certificate} are no authority: {error}") from error
+    if (end := authority.certificate.not_valid_after_utc) < datetime.now(UTC) + timedelta(days=1):
+        raise InputError(
+            f"{certificate} expired on {end:%Y-%m-%d}: add --new-authority, and hand "
+            "certificates/ca.crt to all sites"
+        )
+    return authority
 
 
 def server_key(federation: Federation) -> ec.EllipticCurvePrivateKey:
@@ -507,21 +457,14 @@ def _private_key(path: Path) -> PrivateKeyTypes:
         raise InputError(f"{path} cannot be read: {error}") from error
 
 
-def _check_own(
-    federation: Federation, path: Path, certificate: x509.Certificate, key: Path, advice: str = ""
+def _check_host(
+    federation: Federation, path: Path, certificate: x509.Certificate, advice: str = ""
 ) -> None:
-    """Raise an error for a certificate of another key or host, or one that is not valid now."""
-    _check_pair(path, certificate, key)
+    """Raise an error for a certificate of another host."""
     names = _names_of(certificate)
     if not {federation.host, f"*.{federation.host.partition('.')[2]}"} & {*names}:
         whom = ", ".join(names) or "nobody"
         raise InputError(f"{path} is for {whom}, and sites reach {federation.host}{advice}")
-    now = datetime.now(UTC)
-    if not certificate.not_valid_before_utc <= now <= certificate.not_valid_after_utc:
-        raise InputError(
-            f"{path} is valid from {certificate.not_valid_before_utc:%Y-%m-%d} to "
-            f"{certificate.not_valid_after_utc:%Y-%m-%d} only"
-        )
 
 
 def _check_pair(path: Path, certificate: x509.Certificate, key: Path) -> None:
@@ -591,7 +534,7 @@ def expiry_notice(federation: Federation) -> str:
     return next(filter(None, notices), "")
 
 
-@private_files()
+@owned_files.private_files()
 def check_start(federation: Federation) -> None:
     """Raise an error if a start would refuse what is in the folder, over any transport.
 
@@ -600,9 +543,9 @@ def check_start(federation: Federation) -> None:
     InputError
         With advice.
     """
-    check_writable(federation.folder)
+    owned_files.check_writable(federation.folder)
     check_valid(federation)
-    accepted_keys(federation.folder, federation.sites)
+    pki.accepted_keys(federation.folder, federation.sites)
     operators(federation.folder)
     first_rows(federation.file(FIRST_ROWS))
     with operators_log(federation.folder).locked():
@@ -626,11 +569,11 @@ def check_valid(federation: Federation) -> None:
         raise InputError(f"{error}: {how} --new-key makes both anew") from error
     for own in own_certificates(federation):
         check_counts(own, how)
-    _check_own(federation, path, chain[0], key, f": {how} makes another")
+    _check_host(federation, path, chain[0], f": {how} makes another")
     authority = federation.file(AUTHORITY)
     if authority.exists():
         _check_vouched(path, chain, authority, f"put back a copy, or {how} --new-authority")
-    elif chain[0].issuer == common_name(OWN_AUTHORITY):
+    elif chain[0].issuer == pki.common_name(pki.AUTHORITY):
         raise InputError(f"{authority} is gone, and vouches for {path}: put back a copy")
 
 

@@ -14,13 +14,7 @@ from fedcluster.core.files import atomic_write, write_json
 from fedcluster.engines.reply_validation import NOTHING_STATED, ReplyBounds
 from fedcluster.engines.wire import WireError
 from fedcluster.errors import CancelledError, HeldBackError, InputError, SiteError
-from fedcluster.jobs import (
-    Job,
-    JobReport,
-    execute,
-    job_from_json,
-    procedure_of,
-)
+from fedcluster.jobs import Job, JobReport, execute, job_from_json, procedure_of
 from fedcluster_app.coordinator.folder import CANCEL, FIRST_ROWS, first_rows, keep_first_rows
 from fedcluster_app.coordinator.lifecycle import RevokedSites
 from fedcluster_app.records import load_record, record_or
@@ -89,11 +83,8 @@ def _outcome(
     try:
         written = load_record(folder / "job.json", dict[str, Any])
         content = located(written, folder)
-        outcome = {
-            "done": True,
-            **run_job(connect(content), content, folder),
-            "out": written["out"],
-        }
+        told = run_job(connect(content), content, folder)
+        outcome = {"done": True, **told, "out": written["out"]}
     except (CancelledError, InputError, HeldBackError, SiteError, WireError) as error:
         outcome = {"done": False, "error": str(error)}
     except Exception as error:
@@ -161,7 +152,8 @@ def engine_of(
     cancelled = cancelled or (folder / CANCEL).exists
     how["revoked"] = RevokedSites(folder.parents[1], sites)
     transport = RetryingTransport(carrier, content["deadline"], cancelled, responded, **how)
-    return engine_over(transport, sites, **terms_of(content))
+    terms = {key: content[key] for key in ("quorum", "permit", "secure")}
+    return engine_over(transport, sites, bounds=bounds_of(content), **terms)
 
 
 def engine_over(
@@ -173,17 +165,9 @@ def engine_over(
     bounds: ReplyBounds = NOTHING_STATED,
     secure: bool = False,
 ) -> RemoteEngine:
-    """Return the engine that asks sites over a transport; see `terms_of`."""
+    """Return the engine that asks sites over a transport, by the terms of a run."""
     engine = SecureEngine if secure else RemoteEngine
     return engine(transport, sites, quorum=quorum, permit=permit, bounds=bounds)
-
-
-def terms_of(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the terms of a run from ``job.json``."""
-    terms = {"permit": None, "secure": False, **content}
-    return {key: terms[key] for key in ("quorum", "permit", "secure")} | {
-        "bounds": bounds_of(content)
-    }
 
 
 def bounds_of(content: Mapping[str, Any]) -> ReplyBounds:
@@ -224,11 +208,10 @@ def run_job(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> d
     about = {key: content[key] for key in ("operator", "log") if content.get(key)}
     engine.name_job(folder.name, known_heads(folder.parent), **about)
     watched = _watched(engine, content, folder)
-    with _heads_kept(engine, folder):
+    with _kept(engine, content, folder):
         with watched.failure_noted():
             columns = _columns(engine, job, content["columns"], folder)
-        with _first_rows_kept(engine, content):
-            report = execute(job, watched, columns=columns, enough=_enough(job, content))
+        report = execute(job, watched, columns=columns, enough=_enough(job, content))
     introduced, members = engine.introduce(), {site.name for site in report.sites}
     answered = tuple(site for site in introduced if site.name in members)
     report = replace(report, sites=answered, refusals=tuple(engine.refusals))
@@ -254,11 +237,8 @@ def _enough(job: Job, content: Mapping[str, Any]) -> int | None:
 def _doubts(report: JobReport) -> list[str]:
     """Return doubts about the result of a run."""
     doubts = [*report.fit_report.doubts]
-    doubts += (
-        ["sites write [factors] and [codes] into their site files"]
-        if report.fit_report.warnings
-        else []
-    )
+    if report.fit_report.warnings:
+        doubts.append("sites write [factors] and [codes] into their site files")
     return [*doubts, *procedure_of(report.job).doubts(report)]
 
 
@@ -280,20 +260,15 @@ def known_heads(runs: Path) -> dict[str, str]:
 
 
 @contextmanager
-def _heads_kept(engine: RemoteEngine, folder: Path) -> Iterator[None]:
-    """Record, at the end of a block and whatever happens, the last lines of the sites' logs."""
+def _kept(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> Iterator[None]:
+    """Record, at the end of a block and whatever happens, what is known of the sites.
+
+    That is the last line of each site's log, and the rows that each first reported.
+    """
     try:
         yield
     finally:
         write_json(folder / HEADS, known_heads(folder.parent) | engine.log_heads)
-
-
-@contextmanager
-def _first_rows_kept(engine: RemoteEngine, content: Mapping[str, Any]) -> Iterator[None]:
-    """Record, at the end of a block and whatever happens, the rows that sites first reported."""
-    try:
-        yield
-    finally:
         if "first_rows" in content:
             keep_first_rows(Path(content["first_rows"]), engine.stated_rows)
 

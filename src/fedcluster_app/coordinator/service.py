@@ -19,12 +19,13 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from types import ModuleType
+from typing import Any
 
 import uvicorn
 from prometheus_client import CollectorRegistry, Histogram, Info, generate_latest
@@ -42,43 +43,16 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import JOBS, Job, job_from_json, procedure_of
 from fedcluster.options.choices import MODELS
 from fedcluster.recipes.specifications import RunOptions
+from fedcluster_app.coordinator import lifecycle
+from fedcluster_app.coordinator import runs as queues
 from fedcluster_app.coordinator.certificates import accepted_keys, following, key_digest
 from fedcluster_app.coordinator.door import DoorServer
 from fedcluster_app.coordinator.folder import ADDRESS, Federation
-from fedcluster_app.coordinator.lifecycle import (
-    certificates,
-    check_start,
-    expiry_notice,
-    own_certificates,
-    promote,
-    state_of,
-    take_notice,
-)
 from fedcluster_app.coordinator.operators import Operator, operator_of
 from fedcluster_app.coordinator.run_job import MODEL_FILES, RESULT, outcome_of
-from fedcluster_app.coordinator.runs import (
-    GOING,
-    OPTIONS,
-    Carrier,
-    Run,
-    RunQueue,
-    State,
-    content_of,
-    content_without,
-    how_to_go_on,
-    queue_of,
-    run_folder,
-    runs,
-    still_asked,
-)
+from fedcluster_app.coordinator.runs import GOING, Carrier, Run, RunQueue, State
+from fedcluster_app.trust import owned_files
 from fedcluster_app.trust.audit_log import AuditLog
-from fedcluster_app.trust.owned_files import (
-    ORPHAN,
-    ManagedProcess,
-    private_files,
-    repeated,
-    running,
-)
 from fedcluster_app.wire.recorder import PROGRESS
 
 
@@ -87,24 +61,14 @@ class Health:
 
     Parameters
     ----------
-    federation : callable
-        Returns the federation, as its folder describes it now.
-    online : callable
-        Returns the names of the sites that are connected.
-    version : str
-        The version of the coordinator's program.
+    carrier : Carrier
+        Tells who is connected.
     """
 
     connected_for = 5.0  # seconds for which the list of connected sites is cached
 
-    def __init__(
-        self,
-        federation: Callable[[], Federation],
-        online: Callable[[], list[str]],
-        version: str,
-    ) -> None:
-        self._federation, self._online = federation, online
-        self._version = version
+    def __init__(self, carrier: Carrier) -> None:
+        self._carrier = carrier
         self._change = threading.Lock()
         self._known: tuple[float, list[str]] = (-float("inf"), [])
         self._here: set[str] = set()
@@ -123,8 +87,12 @@ class Health:
             registry=self._registry,
         )
         info = Info("fedcluster", "The coordinator's program.", registry=self._registry)
-        info.info({"version": version})
+        info.info({"version": __version__})
         self._registry.register(self)
+
+    @property
+    def _federation(self) -> Federation:
+        return Federation.load(self._carrier.federation.folder)
 
     def follow(self, folder: Path) -> None:
         """Process the events that a run has logged since the last call."""
@@ -136,15 +104,13 @@ class Health:
     def _new(self, path: Path) -> Iterator[dict[str, Any]]:
         """Yield the events that were not read yet; a file that was restarted is read again."""
         before, offset = self._read
-        with suppress(OSError):
-            size = path.stat().st_size
-            offset = offset if before == path and size >= offset else 0
-            with path.open("rb") as file:
-                file.seek(offset)
-                content = file.read()
-            whole = content[: content.rfind(b"\n") + 1]
-            self._read = path, offset + len(whole)
-            for line in whole.splitlines():
+        with suppress(OSError), path.open("rb") as file:
+            goes_on = before == path and path.stat().st_size >= offset
+            self._read = path, file.seek(offset if goes_on else 0)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                self._read = path, file.tell()
                 with suppress(ValueError):
                     yield dict(json.loads(line))
 
@@ -176,7 +142,7 @@ class Health:
         """Return each site's connection, its last answer and its number of answers."""
         now, online = self._known
         if time.monotonic() - now > self.connected_for:
-            online = self._online()
+            online = self._carrier.sites_online()
             self._known = time.monotonic(), online
         with self._change:
             return {
@@ -185,7 +151,7 @@ class Health:
                     "last_answer": self._last.get(name),
                     **{key: counts[name] for key, counts in self._rounds.items()},
                 }
-                for name in self._federation().sites
+                for name in self._federation.sites
             }
 
     def note_sites(self, log: AuditLog) -> None:
@@ -199,13 +165,13 @@ class Health:
 
     def summary(self) -> dict[str, Any]:
         """Return all facts about the coordinator except its sites."""
-        federation = self._federation()
-        states = Counter(run.state for run in runs(federation))
+        federation = self._federation
+        states = Counter(run.state for run in queues.runs(federation))
         with self._change:
             seconds = self._seconds[-1:], sum(self._seconds) / max(1, len(self._seconds))
         last, mean = seconds
         return {
-            "version": self._version,
+            "version": __version__,
             "queue": states[State.QUEUED],
             "runs": {state: states[state] for state in State},
             "seconds_of_last_round": last[0] if last else None,
@@ -237,7 +203,7 @@ class Health:
         yield _gauge("site_last_answer_timestamp_seconds", about, "site", known)
         yield _gauge("runs", "Runs by their state.", "state", summary["runs"])
         yield _gauge("queue_length", "Runs that wait.", "", {"": summary["queue"]})
-        end = end_of_certificate(self._federation())
+        end = end_of_certificate(self._federation)
         ends = {"": float("nan") if end is None else end.timestamp()}
         about = "When the coordinator's certificate ends."
         yield _gauge("certificate_end_timestamp_seconds", about, "", ends)
@@ -259,13 +225,11 @@ def days_of_certificate(federation: Federation) -> float | None:
 
 def end_of_certificate(federation: Federation) -> datetime | None:
     """Return when the coordinator's certificate expires, None if there is none."""
-    try:
-        chains = [certificates(path) for path in own_certificates(federation)]
-    except InputError:
-        return None
-    if not chains:
-        return None
-    return min(each.not_valid_after_utc for chain in chains for each in chain)
+    with suppress(InputError):
+        paths = lifecycle.own_certificates(federation)
+        chains = map(lifecycle.certificates, paths)
+        return min(each.not_valid_after_utc for chain in chains for each in chain)
+    return None
 
 
 LOGGER = logging.getLogger(__name__)
@@ -367,7 +331,7 @@ class Service:
         self, request: Request, operator: Operator, event: str = "", **more: Any
     ) -> tuple[Run, Path]:
         """Return the run that a request names, if this operator may access it; log the event."""
-        folder = run_folder(self._federation, request.path_params["name"])
+        folder = queues.run_folder(self._federation, request.path_params["name"])
         run = Run.load(folder)
         about = {"operator": operator.name, "run": run.name}
         if run.operator != operator.name and not operator.admin:
@@ -380,15 +344,17 @@ class Service:
         return run, folder
 
     def _list(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
-        return _json({"runs": [asdict(run) for run in runs(self._federation)]})
+        return _json({"runs": [asdict(run) for run in queues.runs(self._federation)]})
 
     def _begin(self, request: Request, operator: Operator, body: Mapping[str, Any]) -> Response:
         federation = self._queue.federation
 
         def content(folder: Path) -> Mapping[str, Any]:
             job = _job(body, folder, operator)
-            options = {key: value for key, value in body["options"].items() if key in OPTIONS}
-            content = content_of(federation, folder, job, RunOptions(Path(), **options))
+            options = {
+                key: value for key, value in body["options"].items() if key in queues.OPTIONS
+            }
+            content = queues.content_of(federation, folder, job, RunOptions(Path(), **options))
             about = {key: content[key] for key in ("job", "columns", "permit", "secure")}
             self._note("run", request, operator=operator.name, run=folder.name, **about)
             return content
@@ -407,13 +373,13 @@ class Service:
         if run.state == State.DONE:
             content["outcome"] = outcome_of(folder)
         elif run.state not in GOING:
-            content["advice"] = how_to_go_on(run, folder, "DIR")
+            content["advice"] = queues.how_to_go_on(run, folder, "DIR")
         return _json(content)
 
     def _doing(self, run: Run) -> str:
         """Describe in words the progress of a run."""
         if run.state == State.QUEUED:
-            before = [each for each in runs(self._federation) if each.state in GOING]
+            before = [each for each in queues.runs(self._federation) if each.state in GOING]
             ahead = sum(each.state != State.QUEUED or each.asked < run.asked for each in before)
             return f"waiting for {ahead} other run{'s' * (ahead != 1)}" if ahead else "beginning"
         return f"{run.rounds} rounds done" if run.rounds else "waiting for the sites"
@@ -431,7 +397,7 @@ class Service:
         run, _ = self._own(request, operator, "forget", site=site)
 
         def content(folder: Path) -> Mapping[str, Any]:
-            return content_without(self._federation, run.name, site, folder)
+            return queues.content_without(self._federation, run.name, site, folder)
 
         return _json({"run": self._queue.submit(content, operator.name).name}, 201)
 
@@ -497,13 +463,11 @@ async def _read(request: Request) -> bytes:
     return bytes(raw)
 
 
-async def _is_up(request: Request) -> Response:
-    del request
+async def _is_up(_request: Request) -> Response:
     return _json({"status": "ok"})
 
 
-async def _refusal(request: Request, error: Exception) -> Response:
-    del request
+async def _refusal(_request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     headers = {"WWW-Authenticate": "Bearer"} if error.status_code == 401 else None
     return JSONResponse({"error": error.detail}, error.status_code, headers)
@@ -514,35 +478,30 @@ def _json(content: Mapping[str, Any], status: int = 200) -> Response:
     return Response(json_text(content), status, media_type="application/json")
 
 
-class Transport(Protocol):
-    """What carries the runs of a federation; a module of `fedcluster_app.transports`."""
-
-    def check_state(self, federation: Federation, orphan: float = 0.0) -> None:
-        """Raise InputError if its program, which does not run, would not start.
-
-        A program that was left over may listen at its port for some seconds, ``orphan``.
-        """
-
-    def serve(
-        self, federation: Federation
-    ) -> AbstractContextManager[tuple[Carrier, ManagedProcess]]:
-        """Run its program within the block; raise InputError if that does not start."""
-
-
 @contextmanager
 def started(
-    federation: Federation, transport: Transport
-) -> Iterator[tuple[Carrier, ManagedProcess]]:
+    federation: Federation, transport: ModuleType
+) -> Iterator[tuple[Carrier, owned_files.ManagedProcess]]:
     """Let the sites of a federation connect within the block, and nobody else.
+
+    Yields the transport's carrier of runs and its program.
+
+    Parameters
+    ----------
+    federation : Federation
+        The federation.
+    transport : module
+        One of `fedcluster_app.transports`. Its ``check_state`` raises an error if its program would
+        not start, and waits some seconds for its port; its ``serve`` runs it within a block.
 
     Raises
     ------
     InputError
         If the folder is damaged or in use, or the transport does not start.
     """
-    check_start(federation)
-    with private_files(), running(federation.folder):
-        transport.check_state(federation, ORPHAN)
+    lifecycle.check_start(federation)
+    with owned_files.private_files(), owned_files.running(federation.folder):
+        transport.check_state(federation, owned_files.ORPHAN)
         with transport.serve(federation) as (carrier, program), FolderWatch(carrier).kept():
             yield carrier, program
 
@@ -578,7 +537,7 @@ class FolderWatch:
             If the transport does not answer now.
         """
         self.update()
-        with repeated(self._look, self.interval):
+        with owned_files.repeated(self._look, self.interval):
             yield
 
     def _look(self) -> float | None:
@@ -586,11 +545,11 @@ class FolderWatch:
         now = time.monotonic()
         try:
             waited = self._waits and now - self._asked > self.again
-            if waited or self._seen != state_of(self._folder):
+            if waited or self._seen != lifecycle.state_of(self._folder):
                 self.update()
             if now - self._spoken > self.day:
                 self._spoken = now
-                if notice := expiry_notice(Federation.load(self._folder)):
+                if notice := lifecycle.expiry_notice(Federation.load(self._folder)):
                     LOGGER.warning("%s", notice)
         except (InputError, SiteError, OSError) as error:
             LOGGER.warning("the sites' keys stay as they are: %s", error)
@@ -600,14 +559,17 @@ class FolderWatch:
     def update(self) -> None:
         """Let the transport know the keys that count now, and replace those that are not used."""
         self._asked = time.monotonic()
-        seen, federation = state_of(self._folder), Federation.load(self._folder)
-        keys, leaving = accepted_keys(self._folder, federation.sites), still_asked(federation)
+        seen, federation = lifecycle.state_of(self._folder), Federation.load(self._folder)
+        keys, leaving = (
+            accepted_keys(self._folder, federation.sites),
+            queues.still_asked(federation),
+        )
         here = self._admit(keys, leaving)
         new = {site: key_digest(key) for site, own in keys.items() for key in own[1:]}
         if used := [site for site, digest in new.items() if digest in here]:
-            promote(self._folder, used)
+            lifecycle.promote(self._folder, used)
             LOGGER.info("sites with a new key: %s", ", ".join(used))
-        take_notice(self._folder, seen)
+        lifecycle.take_notice(self._folder, seen)
         self._seen, self._waits = seen, bool(new or leaving)
 
 
@@ -615,14 +577,14 @@ class FolderWatch:
 def operated(carrier: Carrier) -> Iterator[RunQueue]:
     """Carry out runs and listen to operators within the block; yield the queue of runs."""
     federation = carrier.federation
-    health = Health(lambda: Federation.load(federation.folder), carrier.sites_online, __version__)
-    with queue_of(carrier, health.follow) as queue:
+    health = Health(carrier)
+    with queues.queue_of(carrier, health.follow) as queue:
         log = queue.log
         with served(federation, Service(queue, health).app()) as address:
             log.append(lambda _: {"event": "started", "address": address})
             why = "asked to"
             try:
-                noting = repeated(partial(health.note_sites, log), Health.connected_for)
+                noting = owned_files.repeated(partial(health.note_sites, log), Health.connected_for)
                 with noting, closing(queue):  # before the transport ends, which ends no run
                     yield queue
             except KeyboardInterrupt:
@@ -657,7 +619,10 @@ def served(federation: Federation, app: Starlette) -> Iterator[str]:
     path = federation.file(ADDRESS)
     thread.start()
     try:
-        _wait(server, thread)
+        while not server.started:
+            if not thread.is_alive():
+                raise InputError("the interface for operators did not start")
+            time.sleep(0.02)
         write_json(path, {"address": address})
         yield address
     finally:
@@ -710,10 +675,3 @@ def _config(federation: Federation, app: Starlette) -> uvicorn.Config:
     assert config.ssl is not None
     following(config.ssl, *chain)
     return config
-
-
-def _wait(server: uvicorn.Server, thread: threading.Thread) -> None:
-    while not server.started:
-        if not thread.is_alive():
-            raise InputError("the interface for operators did not start")
-        time.sleep(0.02)

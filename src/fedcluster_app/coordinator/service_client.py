@@ -84,8 +84,10 @@ class Coordinator:
         InputError
             If the folder is neither.
         """
-        if (folder / REMOTE).is_file():
-            return cls._remote(folder)
+        if (path := folder / REMOTE).is_file():
+            check_private([folder, path])
+            remote = load_record(path, _Remote)
+            return cls(folder.resolve(), folder / remote.certificate, elsewhere=remote.coordinator)
         federation = Federation.load(folder)
         return cls(federation.folder, federation.authority, federation)
 
@@ -105,13 +107,6 @@ class Coordinator:
             how = command_line("federation", "start", self.folder)
             raise InputError(f"{self.folder} is not started: run {how}")
         return listens["address"]
-
-    @classmethod
-    def _remote(cls, folder: Path) -> Coordinator:
-        path = folder / REMOTE
-        check_private([folder, path])
-        remote = load_record(path, _Remote)
-        return cls(folder.resolve(), folder / remote.certificate, elsewhere=remote.coordinator)
 
     def ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> httpx.Response:
         """Return the answer to a request.
@@ -167,10 +162,7 @@ class Coordinator:
     def begin(self, job: Job, options: RunOptions) -> str:
         """Request a run and return its name."""
         parameters = plain(asdict(job))
-        body = {
-            "job": job.kind,
-            "options": {key: getattr(options, key) for key in OPTIONS},
-        }
+        body = {"job": job.kind, "options": {key: getattr(options, key) for key in OPTIONS}}
         # a model is sent with the job; that of a fit is the name of its kind
         held = MODEL_FILES.keys() - ({"model"} if "algorithms" not in parameters else {})
         models = {key: parameters.pop(key, None) for key in sorted(held)}
@@ -187,9 +179,6 @@ class Coordinator:
             return self._client.get("/health").status_code == 200
         except (InputError, httpx.TransportError):
             return False
-        finally:
-            for known in ("address", "_client"):  # a new coordinator may have another address
-                self.__dict__.pop(known, None)
 
     def forget(self, name: str, site: str, out: Path) -> str:
         """Request a run again as if a site had never been asked; return its name."""

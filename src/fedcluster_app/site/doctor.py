@@ -15,18 +15,8 @@ from fedcluster.errors import InputError
 from fedcluster.kernels.runtime import compiled_mark
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership
-from fedcluster_app.trust.findings import (
-    DOUBTFUL,
-    GOOD,
-    PACKAGES,
-    WRONG,
-    Finding,
-    disk,
-    looked_at,
-    modes,
-    reached,
-    versions,
-)
+from fedcluster_app.trust import findings
+from fedcluster_app.trust.findings import DOUBTFUL, GOOD, WRONG, Finding
 from fedcluster_app.trust.identity import Address
 
 
@@ -34,7 +24,7 @@ def examined(
     path: Path,
     transports: Sequence[str] = (),
     told: Mapping[str, str] | None = None,
-    check_start: Callable[[Path], None] | None = None,
+    check_start: Callable[[Path], object] | None = None,
 ) -> Iterator[Finding]:
     """Yield the findings about a site, in the order in which it needs what is examined.
 
@@ -49,7 +39,7 @@ def examined(
     check_start : callable taking a Path, optional
         Raises an error if the program of the site would refuse to start.
     """
-    yield versions([*PACKAGES, *transports])
+    yield findings.versions([*findings.PACKAGES, *transports])
     try:
         site = SiteFile.load(path)
         membership = Membership.from_site_file(site)
@@ -58,18 +48,18 @@ def examined(
         return
     yield Finding("site file", GOOD, f"site {site.name}")
     folder = path.absolute().parent
-    yield looked_at("rows", partial(_rows, site))
+    yield findings.looked_at("rows", partial(_rows, site))
     if site.is_grouped:
-        yield looked_at("groups", partial(_groups, site))
-    yield looked_at("names", partial(_names, site))
+        yield findings.looked_at("groups", partial(_groups, site))
+    yield findings.looked_at("names", partial(_names, site))
     flare = folder / "flare" / "startup" / "rootCA.pem"  # who vouches for a server of FLARE
     authority = flare if flare.exists() else membership.authority(folder)
-    yield reached(Address.read(membership.coordinator), authority)
+    yield findings.reached(Address.read(membership.coordinator), authority)
     yield from _own_key(told or {})
     if check_start is not None:
-        yield looked_at("start", partial(_start, path, check_start))
-    yield modes(folder)
-    yield disk(folder)
+        yield findings.looked_at("start", partial(_start, path, check_start))
+    yield findings.modes(folder)
+    yield findings.disk(folder)
     warm = compiled_mark().exists()
     said = "compiled" if warm else "not compiled yet, which delays the first answer: run warm-up"
     yield Finding("kernels", GOOD if warm else DOUBTFUL, said)
@@ -91,7 +81,7 @@ def _own_key(told: Mapping[str, str]) -> Iterator[Finding]:
         yield Finding("its version", GOOD if same else DOUBTFUL, said)
 
 
-def _start(path: Path, check_start: Callable[[Path], None]) -> tuple[str, str]:
+def _start(path: Path, check_start: Callable[[Path], object]) -> tuple[str, str]:
     """Return whether a start accepts what is in the site's folder."""
     check_start(path)
     return GOOD, "keys, log and state are in order"

@@ -88,22 +88,23 @@ class ReloadingSite:
         self._say(f"site {site.name}: its file and its rows are read anew")
 
 
-def check_start(path: Path) -> None:
-    """Raise an error if the program of a site would refuse to start, for what is in its folder.
+def check_start(path: Path) -> SiteFile:
+    """Return a site file; raise an error if the site's program would refuse to start.
 
     Raises
     ------
     InputError
         With advice.
     """
-    site = SiteFile.load(path).for_network()
-    membership = Membership.from_site_file(site)
-    check_files(path, membership)
-    check_kept(site, membership)
     if (kit := path.absolute().parent / "flare").is_dir():
         check_locks(kit)
         if (place := place_of(kit, "site")) != path.absolute():
             raise InputError(f"{path}: with a kit of FLARE, the site file is {place}")
+    site = SiteFile.load(path).for_network()
+    membership = Membership.from_site_file(site)
+    check_files(path, membership)
+    check_kept(site, membership)
+    return site
 
 
 def check_files(path: Path, membership: Membership) -> None:
@@ -152,8 +153,7 @@ def reload(path: Path) -> SiteFile:
     InputError
         As `check_start`; then nothing is requested.
     """
-    check_start(path)
-    site = SiteFile.load(path)
+    site = check_start(path)
     with atomic_write(site.state_folder / MARK) as temporary:
         temporary.write_text(f"{time.time_ns()}\n", encoding="ascii")
     return site

@@ -9,12 +9,19 @@ import ssl
 import stat
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from cryptography import x509
+
 from fedcluster.errors import InputError, SiteError, first_cause, reason
 from fedcluster_app.trust.identity import Address
+
+EXPIRED, NOT_YET, OTHER_NAME, OTHER_NUMBER = 10, 9, 62, 64
+"""Codes of OpenSSL: X509_V_ERR_CERT_HAS_EXPIRED and so on."""
 
 GOOD, DOUBTFUL, WRONG = "good", "doubtful", "wrong"
 PACKAGES = ("fedcluster", "numpy", "numba")
@@ -79,7 +86,7 @@ def reached(address: Address, authority: Path, host: str = "") -> Finding:
     host : str
         The host of its certificate, if that is not the one of the address.
     """
-    what, place = "coordinator", f"{address.host}:{address.port}"
+    what, place = "coordinator", str(address)
     try:
         # Time within which the coordinator must accept a connection.
         with socket.create_connection((address.host, address.port), 5.0) as line:
@@ -87,7 +94,7 @@ def reached(address: Address, authority: Path, host: str = "") -> Finding:
             with context.wrap_socket(line, server_hostname=host or address.host) as encrypted:
                 certificate = encrypted.getpeercert() or {}
     except ssl.SSLCertVerificationError as error:
-        return Finding(what, WRONG, f"{place} is reached, but {_distrusted(error)}")
+        return Finding(what, WRONG, distrusted(error, place, authority))
     except OSError as error:
         why = "no answer" if isinstance(error, TimeoutError) else reason(error) or str(error)
         advice = "is it started, and does a firewall let this connection out?"
@@ -118,14 +125,54 @@ def unanswered(error: Exception, whom: str) -> str:
     return f"{whom} broke off the connection"
 
 
-def _distrusted(error: ssl.SSLCertVerificationError) -> str:
-    if error.verify_code in (9, 10):  # 9: not yet valid; 10: expired
-        now = time.strftime("%Y-%m-%d %H:%M", time.gmtime())
+def distrusted(why: ssl.SSLCertVerificationError, address: str, authority: Path) -> str:
+    """Return why TLS does not trust a coordinator's certificate, with advice.
+
+    Dates and names are those of the untrusted certificate, so its sender may have made them up.
+
+    Parameters
+    ----------
+    why : SSLCertVerificationError
+        The error from OpenSSL.
+    address : str
+        HOST:PORT.
+    authority : Path
+        The file of the authority that should vouch for it.
+    """
+    now = f"it is {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by this machine's clock"
+    shown = shown_at(address)
+    if why.verify_code == EXPIRED:
+        end = f" on {shown.not_valid_after_utc:%Y-%m-%d}" if shown else ""
         return (
-            f"{error.verify_message}; the clock here says {now} UTC: set it, or ask for another "
-            "certificate"
+            f"the certificate of the coordinator at {address} expired{end}, and {now}: the "
+            "coordinator renews it with fedcluster federation certificate, or this "
+            "machine's clock is wrong"
         )
-    return f"{error.verify_message}: is the file of [federation] certificate the coordinator's?"
+    if why.verify_code == NOT_YET:
+        start = f" until {shown.not_valid_before_utc:%Y-%m-%d %H:%M} UTC" if shown else ""
+        return (
+            f"the certificate of the coordinator at {address} is not valid{start}, and {now}: set "
+            "the clock of this machine, or of the coordinator's"
+        )
+    if why.verify_code in {OTHER_NAME, OTHER_NUMBER}:
+        return (
+            f"the coordinator's certificate is not for {Address.read(address).host}: write the "
+            "address that the coordinator gave to fedcluster federation new"
+        )
+    return (
+        f"the coordinator's certificate is not vouched for by {authority}: another "
+        f"answers at {address}, or the site's folder is of another federation"
+    )
+
+
+def shown_at(address: str) -> x509.Certificate | None:
+    """Return the certificate that a server at an address shows, None if there is none."""
+    place = Address.read(address)
+    with suppress(OSError, ValueError):
+        # Seconds that a program may take to show a certificate.
+        pem = ssl.get_server_certificate((place.host, place.port), timeout=5.0)
+        return x509.load_pem_x509_certificate(pem.encode())
+    return None
 
 
 def modes(folder: Path) -> Finding:

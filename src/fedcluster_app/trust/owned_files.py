@@ -16,6 +16,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -356,15 +357,20 @@ class ManagedProcess:
     @classmethod
     @contextmanager
     def running(
-        cls, name: str, command: Sequence[str], log: Path, env: Mapping[str, str]
+        cls,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        env: Mapping[str, str],
+        told: bytes = b"",
     ) -> Iterator[ManagedProcess]:
-        """Start a program, which is ended with the block."""
+        """Start a program, which is ended with the block; ``told`` is what it reads, privately."""
         log.parent.mkdir(parents=True, exist_ok=True)
         log.write_bytes(b"")
         with log.open("ab") as file:  # so that the program goes on at the end where it is shortened
             process = subprocess.Popen(
                 command,
-                stdin=subprocess.DEVNULL,
+                stdin=subprocess.PIPE,
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 env=env,
@@ -372,6 +378,9 @@ class ManagedProcess:
                 start_new_session=True,
             )
         try:
+            if process.stdin is not None:  # a pipe, which is emptied by reading
+                with suppress(BrokenPipeError), process.stdin as pipe:
+                    pipe.write(told)
             yield cls(name, process, log)
         finally:
             end(process)
@@ -435,6 +444,16 @@ class ManagedProcess:
             raise InputError(f"{self.name} was ended by signal {-self.process.returncode}")
         if not self.runs:
             raise InputError(f"{self.name} has ended: {self.complaint()}; see {self.log}")
+
+
+def environment(other: str) -> dict[str, str]:
+    """Return the environment of a program of a transport, whose ``python3`` is this Python.
+
+    Variables that begin with ``other`` would be settings, and are left out.
+    """
+    own = {name: value for name, value in os.environ.items() if not name.startswith(other)}
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    return {**own, "PATH": path}
 
 
 def shorten_log(log: Path, largest: int = 16 << 20) -> None:

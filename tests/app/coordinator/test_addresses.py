@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import sys
+from ipaddress import IPv6Address
 from pathlib import Path
 
 import numpy as np
@@ -81,7 +82,7 @@ def test_the_certificate_names_the_host_in_ascii_and_where_it_listens(tmp_path: 
     address = "klinikum-köln.example:8443"
     create(tmp_path / "f", ["a"], address, bind="10.1.2.3")
     federation = Federation.load(tmp_path / "f")
-    assert (federation.bind, federation.local_address) == ("10.1.2.3", "10.1.2.3:8443")
+    assert (federation.bind, federation.place.local) == ("10.1.2.3", "10.1.2.3:8443")
     [certificate, _] = expiry.certificates(tmp_path / "f" / expiry.CERTIFICATE)
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert "xn--klinikum-kln-ejb.example" in names.get_values_for_type(x509.DNSName)
@@ -111,7 +112,10 @@ def test_a_federation_over_ipv6_with_a_certificate_of_a_public_authority(
         monkeypatch.setattr(certificates, "AUTHORITY", "public")
         authority, ca = Authority.make(), tmp_path / "authority.crt"
         key = lifecycle.server_key(running.federation).public_key()
-        (tmp_path / "server.crt").write_bytes(authority.sign(["::1"], key, own=False))
+        names = x509.SubjectAlternativeName([x509.IPAddress(IPv6Address("::1"))])
+        with monkeypatch.context() as patch:
+            patch.setattr(certificates, "alternative_names", lambda _hosts: names)
+            (tmp_path / "server.crt").write_bytes(authority.sign(["::1"], key))
         ca.write_bytes(authority.pem)
         running.env |= {"SSL_CERT_FILE": str(ca)}
         lifecycle.install(running.folder, tmp_path / "server.crt", None)

@@ -45,8 +45,7 @@ def serving(
     """A server in a thread, with other limits; encrypted by the certificate in a folder."""
     encrypted: dict[str, Any] = {}
     if files is not None:
-        public, secret = issue(["127.0.0.1"], ())
-        for name, content in (public | secret).items():
+        for name, content in issue(["127.0.0.1"], ()).items():
             (files / Path(name).name).write_bytes(content)
         encrypted = {"ssl_certfile": files / "server.crt", "ssl_keyfile": files / "server.key"}
     config = uvicorn.Config(

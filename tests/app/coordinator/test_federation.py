@@ -50,7 +50,7 @@ from fedcluster_app.report.messages import shown
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, site_auditor
 from fedcluster_app.site.worker import keep_results
-from fedcluster_app.transports.flower import _programs as programs
+from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.transports.flower._launcher import SECRET, FleetOnly
 from fedcluster_app.transports.flower._programs import is_healthy
 from fedcluster_app.trust import owned_files
@@ -519,9 +519,12 @@ def test_without_the_secret_nobody_asks_more_than_sites_do(host, secret):
 
 
 def test_a_program_that_does_not_start_is_complained_of(tmp_path: Path) -> None:
+    command = [sys.executable, "-P", launcher.__file__, str(os.getpid())]
     with (
         pytest.raises(InputError, match=r"Flower's superlink has ended: .* see .*log"),
-        programs.superlink(["--nonsense"], tmp_path / "log", tmp_path / "home") as one,
+        ManagedProcess.running(
+            "Flower's superlink", [*command, "--nonsense"], tmp_path / "log", os.environ
+        ) as one,
     ):
         one.process.wait(60)
         one.check()
@@ -644,14 +647,6 @@ def test_runs_are_listed_with_their_outcome(folder: Path) -> None:
     federation = Federation.load(folder)
     ended = [(run.name, run.state, run.error) for run in runs.runs(federation)]
     assert ended == [("a", "done", ""), ("b", "failed", "why"), ("c", "interrupted", "")]
-
-
-def test_what_killed_programs_have_left_is_removed_at_the_next_start(tmp_path: Path) -> None:
-    (tmp_path / "private-left").mkdir()
-    (tmp_path / "private-left" / "secret").write_text("0")
-    with programs.private_folder(tmp_path) as private:
-        assert [path.name for path in tmp_path.iterdir()] == [private.name]
-    assert not list(tmp_path.iterdir())
 
 
 def test_a_start_waits_until_a_killed_coordinator_s_program_has_left_the_port() -> None:

@@ -14,12 +14,14 @@ from typing import Any
 
 import pytest
 from cryptography import x509
-from operated import Client, Operated, operated
+from operated import Client, Operated, ScriptedCarrier, operated
 from prometheus_client.parser import text_string_to_metric_families
 from typed import invoke
 
+from fedcluster import __version__
 from fedcluster_app.coordinator import runs as queues
 from fedcluster_app.coordinator.folder import Federation, create
+from fedcluster_app.coordinator.lifecycle import remove_site
 from fedcluster_app.coordinator.operators import own_token
 from fedcluster_app.coordinator.runs import Run
 from fedcluster_app.coordinator.service import Health, days_of_certificate
@@ -58,7 +60,7 @@ def round_of(number: int, at: float, *heard: str, asked: tuple[str, ...] = ("nor
 
 
 def health_of(federation: Federation) -> Health:
-    return Health(lambda: federation, lambda: ["north"], "1.2")
+    return Health(ScriptedCarrier(federation))
 
 
 def test_who_is_connected_is_asked_first_on_a_machine_that_has_just_started(
@@ -93,7 +95,7 @@ def test_health_is_what_runs_note(federation: Federation) -> None:
     assert sites["south"] == {"connected": False, "last_answer": 101.0, "answered": 1, "missed": 1}
     summary = health.summary()
     assert (summary["seconds_of_last_round"], summary["seconds_of_a_round"]) == (6.0, 4.0)
-    assert summary["version"] == "1.2"
+    assert summary["version"] == __version__
 
 
 def test_rounds_that_come_from_records_do_not_count(federation: Federation) -> None:
@@ -167,7 +169,7 @@ def test_prometheus_is_told(coordinator: Operated, federation: Federation) -> No
     assert found["fedcluster_round_seconds_sum"] == {(): 2}
     assert found["fedcluster_queue_length"] == {(): 1}
     assert found["fedcluster_runs"][("running",)] == 1
-    assert found["fedcluster_info"] == {("1.2",): 1}
+    assert found["fedcluster_info"] == {(__version__,): 1}
     end = found["fedcluster_certificate_end_timestamp_seconds"][()]
     assert 1820 < (end - time.time()) / 86400 < 1826
 
@@ -175,8 +177,7 @@ def test_prometheus_is_told(coordinator: Operated, federation: Federation) -> No
 def test_a_removed_site_is_in_no_metric_of_now(federation: Federation) -> None:
     health = health_of(federation)
     assert b'site="south"' in health.metrics()
-    create_of = Federation(federation.folder, federation.address, ("north",))
-    health._federation = lambda: create_of  # noqa: SLF001
+    remove_site(federation.folder, "south")
     assert b'site="south"' not in health.metrics()
 
 

@@ -36,11 +36,11 @@ from fedcluster_app.coordinator.runs import Run, State
 from fedcluster_app.coordinator.service import FolderWatch
 from fedcluster_app.site.membership import Membership
 from fedcluster_app.transports.flower import _launcher as launcher
-from fedcluster_app.transports.flower import _programs as distrusting
 from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower import node as member
 from fedcluster_app.transports.flower._programs import Access
 from fedcluster_app.transports.flower.coordinator import FlowerCarrier, key_status, known_nodes
+from fedcluster_app.trust import findings
 
 
 @pytest.fixture
@@ -137,14 +137,14 @@ def test_a_site_asks_how_its_key_stands(folder, table, monkeypatch):
 
     monkeypatch.setattr(programs, "get", get)
     key = folder / "sites/north/state/key"
-    assert member.key_status("127.0.0.1:1", folder, key) == "known"
+    own = member.Credentials(Membership("127.0.0.1:1", "state/ca.crt", "state/key"), key.parents[1])
+    assert own.key_status() == "known"
     toml = folder / "sites/north/site.toml"
     assert member.told_by_coordinator(toml) == {"status": "known", "version": __version__}
-    made = make_site_key(folder / "sites/north", "state/key")
-    assert made.waits
+    assert make_site_key(folder / "sites/north", "state/key").waits
     waiting = key.with_name("key.next")
-    assert member.key_status("127.0.0.1:1", folder, waiting) == "unknown"
-    assert member.key_status("127.0.0.1:1", folder, folder / "none") == ""
+    assert own.key_status(waiting) == "unknown"
+    assert own.key_status(folder / "none") == ""
     waiting.replace(key)
     told = member.told_by_coordinator(toml)
     assert told == {"status": "unknown", "version": ""}, "whoever has no key learns no version"
@@ -154,7 +154,8 @@ def test_a_site_asks_how_its_key_stands(folder, table, monkeypatch):
 @pytest.mark.parametrize("said", ["a\x1b[31m", "a\nb", "übel", "x" * 101])
 def test_what_a_coordinator_says_of_a_key_is_one_plain_line(said, folder, monkeypatch):
     monkeypatch.setattr(programs, "get", lambda *_, **__: httpx.Response(200, text=said))
-    told = member.key_status("127.0.0.1:1", folder, folder / "sites/north/state/key")
+    membership = Membership("127.0.0.1:1", "state/ca.crt", "state/key")
+    told = member.Credentials(membership, folder / "sites/north").key_status()
     assert told in {"", "x" * 100}
     assert member.why_not_let_in(told) == ""
 
@@ -326,7 +327,7 @@ def test_a_site_that_runs_takes_its_new_key(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(member.Credentials, "interval", 0.01)
     monkeypatch.setattr(member.Credentials, "ask", 0.0)
     told = lambda *_: "known" if known.is_set() else "unknown"  # noqa: E731
-    monkeypatch.setattr(member, "key_status", told)
+    monkeypatch.setattr(member.Credentials, "key_status", told)
     make_site_key(site, "state/key")
     new = (site / "state/key.next").read_bytes()
     membership = Membership("127.0.0.1:8443", "state/ca.crt", "state/key")
@@ -344,7 +345,7 @@ def test_a_site_that_runs_takes_its_new_key(folder: Path, monkeypatch: pytest.Mo
 
 
 def test_a_site_whose_key_was_revoked_does_not_connect_again(folder, monkeypatch):
-    monkeypatch.setattr(member, "key_status", lambda *_: "revoked on 2026-11-22")
+    monkeypatch.setattr(member.Credentials, "key_status", lambda *_: "revoked on 2026-11-22")
     credentials = member.Credentials(Membership("a:1", "ca.crt", "key"), folder / "sites/north")
     with pytest.raises(InputError, match="a:1 has ended it: this site's key was revoked on 2026"):
         credentials.check()
@@ -389,10 +390,10 @@ async def served(chain: Path, key: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("code", "says"),
     [
-        (distrusting.EXPIRED, "expired, and it is 20"),
-        (distrusting.NOT_YET, "is not valid, and it is 20"),
-        (distrusting.OTHER_NAME, "is not for cluster.example.org: write the address"),
-        (distrusting.OTHER_NUMBER, "is not for cluster.example.org"),
+        (findings.EXPIRED, "expired, and it is 20"),
+        (findings.NOT_YET, "is not valid, and it is 20"),
+        (findings.OTHER_NAME, "is not for cluster.example.org: write the address"),
+        (findings.OTHER_NUMBER, "is not for cluster.example.org"),
         (20, "is not vouched for by ca.crt: another answers at cluster.example.org:8443"),
     ],
 )
@@ -400,7 +401,7 @@ def test_a_certificate_that_is_not_believed_is_spoken_of_in_one_line(code, says,
     monkeypatch.setattr(ssl, "get_server_certificate", lambda *_, **__: "none")
     why = ssl.SSLCertVerificationError()
     why.verify_code = code
-    told = distrusting.tls_error(why, "cluster.example.org:8443", Path("ca.crt"))
+    told = findings.distrusted(why, "cluster.example.org:8443", Path("ca.crt"))
     assert says in told
     assert "\n" not in told
 
@@ -410,6 +411,6 @@ def test_a_site_speaks_of_a_certificate_that_ends_soon(days, says, folder, monke
     lifecycle.renew(folder, days=days)
     pem = (folder / "certificates/server.crt").read_text()
     monkeypatch.setattr(ssl, "get_server_certificate", lambda *_, **__: pem)
-    told = distrusting.ends_soon("cluster.example.org:8443")
+    told = programs.ends_soon("cluster.example.org:8443")
     assert told.startswith("the coordinator's certificate") == bool(says)
     assert says in told

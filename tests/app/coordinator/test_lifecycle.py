@@ -566,7 +566,7 @@ def test_a_certificate_of_a_public_authority(folder: Path, monkeypatch: pytest.M
     ("change", "reason"),
     [
         ({"host": "other.example.org"}, "is for other.example.org, and sites reach cluster"),
-        ({"days": -1}, "is valid from .* only"),
+        ({"days": -1}, "expired on .*: ask for another"),
     ],
 )
 def test_a_certificate_for_another_is_refused(change, reason: str, folder: Path) -> None:

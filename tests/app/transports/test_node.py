@@ -70,7 +70,7 @@ def site(superlink: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Mem
     """A site whose key the coordinator says that it knows, over an unencrypted connection."""
     key = ec.generate_private_key(ec.SECP384R1())
     monkeypatch.setattr(member, "_key", lambda *_: key)
-    monkeypatch.setattr(member, "key_status", lambda *_: "known")
+    monkeypatch.setattr(member.Credentials, "key_status", lambda *_: "known")
     membership = Membership(superlink.address, "system", "key")
     fleet = lambda *_: client_of(superlink.address)  # noqa: E731
     monkeypatch.setattr(member, "_fleet", fleet)
@@ -118,7 +118,7 @@ def test_only_a_site_that_was_connected_once_waits_to_be_let_in(
         (tmp_path / "state/flower").mkdir(parents=True)
         (tmp_path / "state/flower/connected").touch()
     else:
-        monkeypatch.setattr(member, "key_status", lambda *_: "")
+        monkeypatch.setattr(member.Credentials, "key_status", lambda *_: "")
     superlink.reasons += [(412, UNKNOWN.encode())] * 2
     if not before:
         with (
@@ -131,7 +131,7 @@ def test_only_a_site_that_was_connected_once_waits_to_be_let_in(
     with connected(site, tmp_path, heard.append):
         assert heard == ["the site's earlier program still counts as connected; waiting"]
     monkeypatch.setattr(member, "FORGOTTEN", -1.0)
-    monkeypatch.setattr(member, "key_status", lambda *_: "")
+    monkeypatch.setattr(member.Credentials, "key_status", lambda *_: "")
     superlink.reasons += [(200, b""), (412, UNKNOWN.encode())]
     with (
         pytest.raises(InputError, match="another program with this site's key is connected, or"),
@@ -144,7 +144,7 @@ def test_only_a_site_that_was_connected_once_waits_to_be_let_in(
     ("status", "says"),
     [
         (401, "refuses this site's signature; set the clocks of both"),
-        (500, "Flower's superlink answers 500 out of memory"),
+        (500, "Flower's superlink answers 500: out of memory"),
     ],
 )
 def test_why_a_site_is_not_admitted(status, says, superlink, site, tmp_path):
@@ -179,7 +179,7 @@ def test_a_request_that_is_refused_does_not_end_the_site(status, superlink, monk
     """A run may end, or a sign of life come late, at any time; a key that is refused ends it."""
     with closing(client_of(superlink.address)) as client:
         node = Node(client, 4711)
-        monkeypatch.setattr(node._pace, "_sleep", lambda seconds: None)  # noqa: SLF001
+        monkeypatch.setattr(node, "_rest", lambda: None)
         superlink.reasons += [(status, b"")] * 3
         thread = threading.Thread(target=node.answer, args=[NOBODY])
         thread.start()

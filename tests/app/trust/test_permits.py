@@ -43,8 +43,7 @@ class Federation:
 
     def __init__(self, folder: Path, sites: tuple[str, ...] = ("north", "south")) -> None:
         self.folder, self.sites = folder, sites
-        public, secret = issue(["cluster.example.org"], sites)
-        for name, content in {**public, **secret}.items():
+        for name, content in issue(["cluster.example.org"], sites).items():
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)

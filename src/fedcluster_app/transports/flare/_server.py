@@ -23,12 +23,7 @@ from nvflare.fuel.f3.drivers.driver_params import DriverParams
 
 from fedcluster.core.files import write_json
 from fedcluster.errors import InputError, SiteError
-from fedcluster_app.coordinator.certificates import (
-    accepted_keys,
-    certified_digest,
-    former_keys,
-    key_digest,
-)
+from fedcluster_app.coordinator import certificates as pki
 from fedcluster_app.coordinator.folder import CANCEL, Federation
 from fedcluster_app.coordinator.lifecycle import state_of
 from fedcluster_app.coordinator.run_job import engine_of, run_in_folder
@@ -46,13 +41,8 @@ ABORTED = "FLARE aborted the job of the run: "
 BLAMED = r"(?:job {0} due to reported failure from |job_id='{0}'; client_name=')([\w-]+)"
 """Pattern of FLARE's log: the site whose process of a job failed, or has gone."""
 
-GONE = {
-    ReturnCode.COMMUNICATION_ERROR,
-    ReturnCode.TOPIC_UNKNOWN,
-    ReturnCode.ERROR,
-    "SERVICE_UNAVAILABLE",
-    "service_unavailable",
-}
+GONE = {ReturnCode.COMMUNICATION_ERROR, ReturnCode.TOPIC_UNKNOWN, ReturnCode.ERROR}
+GONE |= {"SERVICE_UNAVAILABLE", "service_unavailable"}
 """FLARE's message when a message has not reached a site's program."""
 
 
@@ -113,8 +103,8 @@ class Admission(FLComponent):
         """Read which keys count, and close the connections of others."""
         if (seen := state_of(self._home)) != self._seen or self._leaving:
             federation = Federation.load(self._home)
-            keys = accepted_keys(self._home, federation.sites)
-            sites = {key_digest(key): site for site, own in keys.items() for key in own}
+            keys = pki.accepted_keys(self._home, federation.sites)
+            sites = {pki.key_digest(key): site for site, own in keys.items() for key in own}
             leaving = still_asked(federation)
             self._sites, self._seen, self._leaving = leaving | sites, seen, bool(leaving)
         for name, (site, digest) in [*self._here.items()]:
@@ -141,10 +131,10 @@ class Admission(FLComponent):
             return
         known = about.removeprefix("connection ")
         shown = self._manager.sfm_conns[known].conn.websocket.get_extra_info("ssl_object")
-        digest = certified_digest(shown.getpeercert(True))
+        digest = pki.certified_digest(shown.getpeercert(True))
         self._look_again()
         if self._sites.get(digest) != name:
-            past = former_keys(self._home).get(digest)
+            past = pki.former_keys(self._home).get(digest)
             why = f"was {past.why} on {past.at}" if past else "is not known here"
             raise ValueError(f"the key of this kit of {name} {why}")
         self._here[known] = name, digest

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import shlex
 import subprocess
 import sys
 import threading
@@ -29,36 +28,14 @@ from nvflare.fuel.hci.client import api as console
 
 from fedcluster.errors import InputError, SiteError
 from fedcluster.texts import command_line
-from fedcluster_app.coordinator.certificates import (
-    AUTHORITY_DAYS,
-    PublicKey,
-    accepted_keys,
-    current,
-)
+from fedcluster_app.coordinator import certificates as pki
+from fedcluster_app.coordinator import lifecycle
 from fedcluster_app.coordinator.folder import CANCEL, Federation, changing, readme, site_pages
-from fedcluster_app.coordinator.lifecycle import (
-    certificates,
-    check_member,
-    note_keys,
-    place_keys,
-)
 from fedcluster_app.coordinator.run_job import lack
 from fedcluster_app.records import load_record, record_or
+from fedcluster_app.transports.flare import locks
 from fedcluster_app.transports.flare._server import blamed
-from fedcluster_app.transports.flare.locks import (
-    USED,
-    check_locks,
-    environment,
-    harden,
-    write_flare_job,
-)
-from fedcluster_app.trust.owned_files import (
-    ManagedProcess,
-    commit,
-    private_files,
-    shorten_log,
-    wait_for_port,
-)
+from fedcluster_app.trust import owned_files
 from fedcluster_app.trust.permits import public_text
 
 SERVER = "coordinator"
@@ -97,7 +74,7 @@ def project(federation: Federation) -> dict[str, Any]:
     builders: list[dict[str, Any]] = [
         {"path": f"{PARTS}.workspace.WorkspaceBuilder"},
         {"path": f"{PARTS}.static_file.StaticFileBuilder", "args": {"config_folder": "config"}},
-        {"path": f"{PARTS}.cert.CertBuilder", "args": {"root_valid_days": AUTHORITY_DAYS}},
+        {"path": f"{PARTS}.cert.CertBuilder", "args": {"root_valid_days": pki.AUTHORITY_DAYS}},
         {"path": f"{PARTS}.signature.SignatureBuilder"},
     ]
     return {
@@ -114,7 +91,7 @@ def server_name(federation: Federation) -> str:
     return LOCAL if federation.host in {LOCAL, "127.0.0.1", "::1"} else SERVER
 
 
-@private_files()
+@owned_files.private_files()
 def make_kits(federation: Federation) -> None:
     """Write the kits of the coordinator, of each site and of the person who submits runs.
 
@@ -129,11 +106,11 @@ def make_kits(federation: Federation) -> None:
     """
     _check_new(federation)
     renew_kits(federation.folder, new_authority=True, first=True)
-    harden(federation.file("flare", "server"))
+    locks.harden(federation.file("flare", "server"))
     pages = {"README.md": readme(federation)}
     for site in federation.sites:
         pages[f"sites/{site}/README.md"] = site_pages(federation, site)["README.md"]
-    commit(federation.folder, pages)
+    owned_files.commit(federation.folder, pages)
 
 
 def add_kits(federation: Federation, names: Sequence[str]) -> None:
@@ -180,34 +157,36 @@ def renew_kits(
     with changing(folder) as federation, TemporaryDirectory(prefix=".flare-", dir=folder) as name:
         work = Path(name)
         for site in sites or ():
-            check_member(federation, site)
+            lifecycle.check_member(federation, site)
         if not new_authority:
             check_authority(federation)
             _keep_authority(federation.file("flare", STATE), work / MADE / STATE, sites)
         kits = _provisioned(work, federation)
         files, places = _files_of(kits.parent / STATE, f"flare/{STATE}"), dict[str, str]()
         if sites is None:
-            sites = [site for site, own in accepted_keys(folder, federation.sites).items() if own]
+            known = pki.accepted_keys(folder, federation.sites).items()
+            sites = [site for site, own in known if own]
             places |= {server_name(federation): "flare/server", LEAD: "flare/lead"}
         for site in sites:
-            harden(kits / site)
+            locks.harden(kits / site)
             places[site] = f"sites/{site}/flare"
         for name, place in places.items():
             part = "startup" if federation.file(place).is_dir() else "."
             files |= _files_of(kits / name / part, f"{place}/{part}")
         keys = {site: _key_of(kits / site) for site in sites}
         if first:
-            commit(folder, files | {current(site): key for site, key in keys.items()})
+            files |= {pki.current(site): key for site, key in keys.items()}
+            owned_files.commit(folder, files)
             return
-        placed, gone = place_keys(federation, keys, at_once=new_authority)
-        commit(folder, files | placed, gone)
+        placed, gone = lifecycle.place_keys(federation, keys, at_once=new_authority)
+        owned_files.commit(folder, files | placed, gone)
         for site in sites:
-            note_keys(federation, "key rotated", site)
+            lifecycle.note_keys(federation, "key rotated", site)
 
 
 def _key_of(kit: Path) -> bytes:
     """Return the public key of a site's kit, as in ``keys``."""
-    [own, *_] = certificates(kit / "startup" / "client.crt")
+    [own, *_] = lifecycle.certificates(kit / "startup" / "client.crt")
     return public_text(own.public_key()).encode()  # type: ignore[arg-type]
 
 
@@ -288,12 +267,12 @@ JOB_ID = "flare-job"
 """File in the folder of a run with the FLARE job that carried it out last."""
 
 PROGRAM = """
-import os, runpy, sys
+import runpy, sys
 from fedcluster_app.trust.owned_files import end_with
 end_with(int(sys.argv.pop(1)))
-runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+runpy.run_module("nvflare.private.fed.app.server.server_train", run_name="__main__", alter_sys=True)
 """
-"""A program that runs a module and ends with the process of its first argument."""
+"""A program that runs FLARE's server and ends with the process of its first argument."""
 
 T = TypeVar("T")
 
@@ -303,7 +282,7 @@ console._print_hci_message = bool  # noqa: SLF001
 
 
 @contextmanager
-def serve(federation: Federation) -> Iterator[tuple[FlareCarrier, ManagedProcess]]:
+def serve(federation: Federation) -> Iterator[tuple[FlareCarrier, owned_files.ManagedProcess]]:
     """Run FLARE's server for a federation within the block.
 
     Raises
@@ -313,9 +292,9 @@ def serve(federation: Federation) -> Iterator[tuple[FlareCarrier, ManagedProcess
     """
     command = _command(federation.file("flare", "server"))
     log = federation.file("logs", "flare-server.log")
-    env = environment() | {"MALLOC_ARENA_MAX": "4"}  # as FLARE's script does
+    env = owned_files.environment("NVFL") | {"MALLOC_ARENA_MAX": "4"}  # as FLARE's script does
     with (
-        ManagedProcess.running("FLARE's server", command, log, env) as server,
+        owned_files.ManagedProcess.running("FLARE's server", command, log, env) as server,
         closing(FlareCarrier(federation)) as carrier,
     ):
         server.wait_for_start(carrier.is_started)
@@ -337,8 +316,7 @@ def check_state(federation: Federation, orphan: float = 0.0) -> None:
         With advice.
     """
     kit, here = federation.file("flare", "server"), _listens(federation)
-    check_locks(kit)
-    _command(kit)
+    locks.check_locks(kit)
     toml = federation.file("federation.toml")
     if federation.bind not in {None, here}:
         raise InputError(
@@ -353,20 +331,14 @@ def check_state(federation: Federation, orphan: float = 0.0) -> None:
             f"the kits of FLARE are for {about.get('host')}:{about.get('port')}, and {toml} says "
             f"{federation.address}: {how} makes others, which each site needs"
         )
-    wait_for_port(here, federation.port, orphan)
+    owned_files.wait_for_port(here, federation.port, orphan)
 
 
 def _command(kit: Path) -> list[str]:
-    """Return the command of a kit's ``startup/sub_start.sh`` that starts FLARE's server."""
-    script = kit / "startup" / "sub_start.sh"
-    try:
-        lines = script.read_text("utf-8").splitlines()
-        words = shlex.split(next(line for line in lines if "-m nvflare.private" in line))
-        _, module, *arguments = words[words.index("-m") :]
-    except (OSError, ValueError, StopIteration) as error:
-        raise InputError(f"{script} does not start FLARE's server: {error!r}") from error
-    arguments = [each.replace("$WORKSPACE", str(kit)) for each in arguments]
-    return [sys.executable, "-P", "-u", "-c", PROGRAM, str(os.getpid()), module, *arguments]
+    """Return the command of a kit's ``startup/sub_start.sh``, in a program that ends with ours."""
+    settings = "secure_train=true", f"org={ORGANISATION}", "config_folder=config"
+    arguments = ["-m", str(kit), "-s", "fed_server.json", "--set", *settings]
+    return [sys.executable, "-P", "-u", "-c", PROGRAM, str(os.getpid()), *arguments]
 
 
 def open_session(federation: Federation, patience: float = 20.0) -> Session:
@@ -376,24 +348,16 @@ def open_session(federation: Federation, patience: float = 20.0) -> Session:
 
     Raises
     ------
-    InputError
-        If there is no such kit.
     SiteError
         If the server does not admit us.
     """
-    kit = federation.file("flare", "lead")
-    try:
-        about = json.loads((kit / "startup" / "fed_admin.json").read_text("utf-8"))["admin"]
-        name, place = str(about["username"]), (str(about["host"]), int(about["port"]))
-    except (OSError, ValueError, LookupError, TypeError) as error:
-        raise InputError(
-            f"{kit} is not the kit of a person who may submit runs; fedcluster flare kit makes one"
-        ) from error
     # the error is reported by fedcluster instead
     logging.getLogger("nvflare").setLevel(logging.CRITICAL)
     try:
-        create_connection(place, patience).close()  # fail early: FLARE retries for a long time
-        return new_secure_session(name, str(kit), timeout=patience, command_timeout=patience)
+        # fail early: FLARE retries for a long time
+        create_connection((federation.host, federation.port), patience).close()
+        kit = str(federation.file("flare", "lead"))
+        return new_secure_session(LEAD, kit, timeout=patience, command_timeout=patience)
     except Exception as error:
         raise SiteError(
             f"FLARE's server at {federation.address} does not answer ({type(error).__name__})"
@@ -456,12 +420,11 @@ class FlareCarrier:
                     is_new = True
 
     def admit(
-        self, keys: Mapping[str, Sequence[PublicKey]], leaving: Mapping[str, str]
+        self, keys: Mapping[str, Sequence[pki.PublicKey]], leaving: Mapping[str, str]
     ) -> Collection[str]:
         """Return the keys that sites have used; its server looks itself who is let in."""
         del keys, leaving
-        shorten_log(self.federation.file("flare", "server", "audit.log"))  # of each look for sites
-        return record_or(self.federation.file("flare", "server", USED), dict[str, str], {})
+        return record_or(self.federation.file("flare", "server", locks.USED), dict[str, str], {})
 
     def hand_over(self, folder: Path) -> None:
         """Submit the run whose job is in a folder to FLARE.
@@ -478,7 +441,7 @@ class FlareCarrier:
         self._await_sites(content, folder / CANCEL)
         with TemporaryDirectory() as name:
             terms = content["sites"], content["quorum"]
-            job = write_flare_job(Path(name) / "job", folder.name, *terms)
+            job = locks.write_flare_job(Path(name) / "job", folder.name, *terms)
             try:
                 known = self._ask(lambda opened: opened.submit_job(str(job)))
             except InvalidJobDefinition as error:
@@ -542,4 +505,6 @@ class FlareCarrier:
             If FLARE's server does not answer.
         """
         system = self._ask(lambda opened: opened.get_system_info())
+        # each look for sites adds to it
+        owned_files.shorten_log(self.federation.file("flare", "server", "audit.log"))
         return sorted(client.name for client in system.client_info)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import stat
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -107,12 +106,7 @@ def harden(kit: Path) -> None:
     resources = _read(local / "resources.json", local / "resources.json.default")
     for name, locked in SETTINGS.items():
         write_json(local / name, locked(resources, kit, kind))
-    make_private(kit)
-
-
-def make_private(folder: Path) -> None:
-    """Remove all rights of other users of the machine in a folder."""
-    for path in [folder, *folder.rglob("*")]:
+    for path in [kit, *kit.rglob("*")]:  # remove all rights of other users of the machine
         path.chmod(stat.S_IMODE(path.stat().st_mode) & 0o700)
 
 
@@ -179,14 +173,10 @@ def _authorization(now: Mapping[str, Any], _kit: Path, _kind: str) -> dict[str, 
     return {"format_version": "1.0", "permissions": rights}
 
 
-def _communication(_now: Mapping[str, Any], _kit: Path, _kind: str) -> dict[str, Any]:
-    return COMMUNICATION
-
-
 SETTINGS: dict[str, Callable[[Mapping[str, Any], Path, str], dict[str, Any]]] = {
     "resources.json": _resources,
     "authorization.json": _authorization,
-    "comm_config.json": _communication,
+    "comm_config.json": lambda *_: COMMUNICATION,
 }
 """Files in ``local``, each with the function that returns it with locks."""
 
@@ -272,13 +262,6 @@ def place_of(kit: Path, kind: str) -> Path:
         home = "flare, beside site.toml" if kind == "site" else "flare/server of a federation"
         raise InputError(f"{kit} must be the folder {home}: move it there")
     return place
-
-
-def environment() -> dict[str, str]:
-    """Return the environment of FLARE's programs, whose ``python3`` is this Python."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith("NVFL")}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    return {**own, "PATH": path}
 
 
 def _lacking_privacy(kit: Path, _kind: str) -> Iterator[str]:

@@ -9,10 +9,9 @@ from pathlib import Path
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator.lifecycle import certificates, check_counts, notice_of
 from fedcluster_app.site.file import SiteFile
-from fedcluster_app.site.membership import Membership
-from fedcluster_app.transports.flare.locks import check_locks, environment, place_of
-from fedcluster_app.transports.reloading import ReloadingSite, check_files, check_start
-from fedcluster_app.trust.owned_files import private_files, running
+from fedcluster_app.transports.flare.locks import place_of
+from fedcluster_app.transports.reloading import ReloadingSite, check_start
+from fedcluster_app.trust.owned_files import environment, private_files, running
 
 
 def flare_responder(kit: Path, identity: str, say: Callable[[str], None]) -> ReloadingSite:
@@ -33,11 +32,8 @@ def flare_responder(kit: Path, identity: str, say: Callable[[str], None]) -> Rel
         If the kit lacks a lock, the site file is invalid or belongs to another site, others may
         read its keys, or the rows cannot be read.
     """
-    check_locks(kit)
     path = place_of(kit, "site")
-    site = SiteFile.load(path)
-    _check_name(site, identity)
-    check_files(path, Membership.from_site_file(site))
+    _check_name(check_start(path), identity)
     return ReloadingSite(path, say)
 
 
@@ -73,13 +69,10 @@ def take_part(
         If the site file is invalid, the rows cannot be read, a lock is missing, or the kit belongs
         to another site or has expired.
     """
-    site, folder = SiteFile.load(path), path.absolute().parent
+    site, folder = check_start(path), path.absolute().parent
     kit = folder / "flare"
-    check_start(path)
-    own, how = (
-        kit / "startup" / "client.crt",
-        "fedcluster federation certificate, at the coordinator, makes another",
-    )
+    own = kit / "startup" / "client.crt"
+    how = "fedcluster federation certificate, at the coordinator, makes another"
     check_counts(own, how)
     named = {each.rfc4514_attribute_name: each.value for each in certificates(own)[0].subject}
     _check_name(site, str(named["CN"]))
@@ -91,4 +84,4 @@ def take_part(
         os.set_inheritable(mark.fileno(), True)
         script = kit / "startup" / "sub_start.sh"
         os.chdir(kit)
-        os.execve("/bin/bash", ["bash", str(script), "--once"], environment())
+        os.execve("/bin/bash", ["bash", str(script), "--once"], environment("NVFL"))

@@ -15,7 +15,6 @@ import hashlib
 import hmac
 import ipaddress
 import json
-import logging
 import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
@@ -25,8 +24,6 @@ from typing import Any
 from fedcluster import __version__
 from fedcluster_app.coordinator.certificates import following
 from fedcluster_app.trust.owned_files import end_with
-
-LOGGER = logging.getLogger(__name__)
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
@@ -61,52 +58,13 @@ BACKOFF = 0.05
 """Seconds before a missing part of a message is requested again; Flower waits 1 s."""
 
 
-class Pace:
-    """Waiting times that are short while there is work, and grow to a tenth of the idle time.
+def hasten() -> None:
+    """Shorten Flower's waits in this process."""
+    from flwr.supercore.inflatable import inflatable_utils as inflatable
 
-    Parameters
-    ----------
-    quick : float
-        Seconds of the shortest wait.
-    idle : float
-        Seconds of the longest wait.
-    sleep : callable, optional
-        Waits.
-    """
-
-    def __init__(
-        self, quick: float, idle: float, sleep: Callable[[float], None] = time.sleep
-    ) -> None:
-        self._quick, self._idle, self._sleep, self._without = quick, idle, sleep, 0.0
-
-    def works(self) -> None:
-        """Record that there is work."""
-        self._without = 0.0
-
-    def wait(self) -> None:
-        """Wait before the next check."""
-        seconds = min(max(self._quick, self._without / 10), self._idle)
-        self._without += seconds
-        self._sleep(seconds)
-
-
-def hasten() -> bool:
-    """Shorten Flower's waits in this process; return False if this release differs.
-
-    Then Flower keeps its own pace of some seconds per round, and this is logged.
-    """
-    try:
-        from flwr.supercore.inflatable import inflatable_utils as inflatable
-
-        for pulls in (inflatable.pull_objects, inflatable.pull_and_inflate_object_from_tree):
-            defaults: dict[str, Any] = pulls.__kwdefaults__  # type: ignore[assignment]
-            defaults["initial_backoff"] = min(BACKOFF, defaults["initial_backoff"])
-    except (ImportError, AttributeError, KeyError, TypeError) as error:
-        LOGGER.warning(
-            "this release of Flower has no %s, so its waiting times are not changed", error
-        )
-        return False
-    return True
+    for pulls in (inflatable.pull_objects, inflatable.pull_and_inflate_object_from_tree):
+        defaults: dict[str, Any] = pulls.__kwdefaults__  # type: ignore[assignment]
+        defaults["initial_backoff"] = min(BACKOFF, defaults["initial_backoff"])
 
 
 class FleetOnly:

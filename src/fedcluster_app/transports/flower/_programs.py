@@ -9,22 +9,16 @@ from __future__ import annotations
 
 import logging
 import os
-import secrets
-import shutil
 import ssl
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import httpx
-from cryptography import x509
 from flwr.proto.runtime_pb2 import AcquireTaskRequest, SendTaskHeartbeatRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.control import ControlHttpClient
@@ -41,20 +35,13 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from fedcluster.errors import InputError, SiteError, first_cause
 from fedcluster_app.coordinator.lifecycle import WARNING
 from fedcluster_app.transports.flower import _launcher as launcher
-from fedcluster_app.trust.findings import unanswered
-from fedcluster_app.trust.identity import Address
-from fedcluster_app.trust.owned_files import ManagedProcess
-
-EXPIRED, NOT_YET, OTHER_NAME, OTHER_NUMBER = 10, 9, 62, 64
-"""Codes of OpenSSL: X509_V_ERR_CERT_HAS_EXPIRED and so on."""
+from fedcluster_app.trust.findings import distrusted, shown_at, unanswered
+from fedcluster_app.trust.owned_files import environment as own_environment
 
 ClientT = TypeVar("ClientT", ControlHttpClient, RuntimeHttpClient)
 
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 """Path for which Flower also requires the secret."""
-
-SHOW_SECONDS = 5.0
-"""Seconds that a program may take to show a certificate."""
 
 LOCAL_TIMEOUT = 60.0
 """Seconds that a local program may take to answer, however busy the machine is."""
@@ -77,9 +64,7 @@ def environment(home: Path, *, listens: str = "127.0.0.1") -> dict[str, str]:
     Its address is a loopback address, or the one at which the SuperLink listens.
     """
     reach_directly()
-    own = {name: value for name, value in os.environ.items() if not name.startswith("FLWR_")}
-    return own | {
-        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}",
+    return own_environment("FLWR_") | {
         "FLWR_HOME": str(home),
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
@@ -97,16 +82,6 @@ def reach_directly() -> None:
         without = [each for each in os.environ.get(name, "").split(",") if each]
         if name in os.environ or name.isupper():
             os.environ[name] = ",".join(dict.fromkeys([*without, "127.0.0.1", "::1", "localhost"]))
-
-
-@contextmanager
-def superlink(options: Sequence[str], log: Path, home: Path) -> Iterator[ManagedProcess]:
-    """Start a SuperLink, which is ended with the block."""
-    listens = dict(pairwise(options)).get("--host", "127.0.0.1")
-    command = [sys.executable, "-P", launcher.__file__, str(os.getpid()), *options]
-    env = environment(home, listens=listens)
-    with ManagedProcess.running("Flower's superlink", command, log, env) as program:
-        yield program
 
 
 def is_healthy(
@@ -135,24 +110,10 @@ def is_healthy(
     except httpx.TransportError as error:
         why = first_cause(error)
         if isinstance(why, ssl.SSLCertVerificationError):
-            raise InputError(tls_error(why, address, authority)) from error
+            raise InputError(distrusted(why, address, authority)) from error
         if isinstance(why, ssl.SSLError) and not isinstance(why, ssl.SSLEOFError):  # it is busy
             raise InputError(f"the coordinator at {address} does not encrypt: {why}") from error
         return False
-
-
-@contextmanager
-def private_folder(home: Path) -> Iterator[Path]:
-    """Yield a private folder with a new secret in it, which is removed with the block.
-
-    Those that killed programs have left are removed, too: only one at a time runs in ``home``.
-    """
-    home.mkdir(parents=True, exist_ok=True)
-    for left in home.glob("private-*"):
-        shutil.rmtree(left, ignore_errors=True)
-    with TemporaryDirectory(prefix="private-", dir=home) as name:
-        (Path(name) / "secret").write_text(secrets.token_hex(32), encoding="ascii")
-        yield Path(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,61 +277,12 @@ def task(access: Access, token: str, max_tries: int) -> Iterator[RuntimeHttpClie
         runtime.close()
 
 
-def tls_error(why: ssl.SSLCertVerificationError, address: str, authority: Path) -> str:
-    """Return why TLS does not trust a coordinator's certificate, with advice.
-
-    Dates and names are those of the untrusted certificate, so its sender may have made them up.
-
-    Parameters
-    ----------
-    why : SSLCertVerificationError
-        The error from OpenSSL.
-    address : str
-        HOST:PORT.
-    authority : Path
-        The file of the authority that should vouch for it.
-    """
-    now = f"it is {datetime.now(UTC):%Y-%m-%d %H:%M} UTC by this machine's clock"
-    shown = _shown(address)
-    if why.verify_code == EXPIRED:
-        end = f" on {shown.not_valid_after_utc:%Y-%m-%d}" if shown else ""
-        return (
-            f"the certificate of the coordinator at {address} expired{end}, and {now}: the "
-            "coordinator renews it with fedcluster federation certificate, or this "
-            "machine's clock is wrong"
-        )
-    if why.verify_code == NOT_YET:
-        start = f" until {shown.not_valid_before_utc:%Y-%m-%d %H:%M} UTC" if shown else ""
-        return (
-            f"the certificate of the coordinator at {address} is not valid{start}, and {now}: set "
-            "the clock of this machine, or of the coordinator's"
-        )
-    if why.verify_code in {OTHER_NAME, OTHER_NUMBER}:
-        return (
-            f"the coordinator's certificate is not for {Address.read(address).host}: write the "
-            "address that the coordinator gave to fedcluster federation new"
-        )
-    return (
-        f"the coordinator's certificate is not vouched for by {authority}: another "
-        f"answers at {address}, or the site's folder is of another federation"
-    )
-
-
 def ends_soon(address: str) -> str:
     """Return a line about the certificate at an address if it expires soon, else nothing."""
-    shown = _shown(address)
+    shown = shown_at(address)
     if shown is None or shown.not_valid_after_utc > datetime.now(UTC) + WARNING:
         return ""
     return (
         f"the coordinator's certificate expires on {shown.not_valid_after_utc:%Y-%m-%d}; remind "
         "the coordinator to renew it"
     )
-
-
-def _shown(address: str) -> x509.Certificate | None:
-    """Return the certificate that a server at an address shows, None if there is none."""
-    place = Address.read(address)
-    with suppress(OSError, ValueError):
-        pem = ssl.get_server_certificate((place.host, place.port), timeout=SHOW_SECONDS)
-        return x509.load_pem_x509_certificate(pem.encode())
-    return None

@@ -10,13 +10,13 @@ from __future__ import annotations
 import hashlib
 import logging
 import os
+import secrets
 import shutil
 import sqlite3
-import subprocess
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -24,34 +24,22 @@ import httpx
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.cli.build import build_fab_from_files
 from flwr.common.serde import fab_to_proto, user_config_to_proto
-from flwr.proto.control_pb2 import (
-    ListNodesRequest,
-    ListRunsRequest,
-    RegisterNodeRequest,
-    StartRunRequest,
-    StopRunRequest,
-    UnregisterNodeRequest,
-)
+from flwr.proto import control_pb2
 from flwr.supercore.control import ControlHttpClient
 from flwr.supercore.fab import Fab
 from flwr.supercore.primitives.asymmetric import bytes_to_public_key
 
 from fedcluster.core.files import write_json
 from fedcluster.errors import InputError, SiteError
-from fedcluster_app.coordinator.certificates import (
-    PublicKey,
-    accepted_keys,
-    former_keys,
-    key_digest,
-)
+from fedcluster_app.coordinator import certificates as pki
 from fedcluster_app.coordinator.folder import Federation
 from fedcluster_app.records import record_or
 from fedcluster_app.tables.plugins import LOADED
+from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.transports.flower import _programs as programs
-from fedcluster_app.transports.flower._launcher import SECRET_FILE
 from fedcluster_app.transports.flower._programs import Access
 from fedcluster_app.trust.findings import unanswered
-from fedcluster_app.trust.owned_files import ManagedProcess, end, shorten_log, wait_for_port
+from fedcluster_app.trust.owned_files import ManagedProcess, wait_for_port
 
 LOGGER = logging.getLogger(__name__)
 
@@ -80,11 +68,11 @@ def controlling(access: Access) -> Iterator[ControlHttpClient]:
         raise SiteError(unanswered(error, "Flower's superlink")) from error
 
 
-def _register(control: ControlHttpClient, site: str, key: PublicKey) -> int:
+def _register(control: ControlHttpClient, site: str, key: pki.PublicKey) -> int:
     """Register a site's key and return its node, 0 if Flower does not accept it."""
     pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
     try:
-        request = RegisterNodeRequest(public_key=pem, name=site)
+        request = control_pb2.RegisterNodeRequest(public_key=pem, name=site)
         return int(control.RegisterNode(request).node_id)
     except httpx.HTTPStatusError as error:
         LOGGER.warning("Flower does not take the key of %s: %s", site, error.response.text[:200])
@@ -93,11 +81,10 @@ def _register(control: ControlHttpClient, site: str, key: PublicKey) -> int:
 
 def key_status(federation: Federation) -> dict[str, str]:
     """Return the status of each key by its SHA-256, for its owner."""
-    former = {
-        digest: f"{key.why} on {key.at}" for digest, key in former_keys(federation.folder).items()
-    }
-    keys = accepted_keys(federation.folder, federation.sites)
-    return former | {key_digest(key): KNOWN for own in keys.values() for key in own}
+    gone = pki.former_keys(federation.folder).items()
+    former = {digest: f"{key.why} on {key.at}" for digest, key in gone}
+    keys = pki.accepted_keys(federation.folder, federation.sites)
+    return former | {pki.key_digest(key): KNOWN for own in keys.values() for key in own}
 
 
 def known_nodes(home: Path) -> dict[str, list[int]]:
@@ -122,20 +109,25 @@ def serve(federation: Federation) -> Iterator[tuple[FlowerCarrier, ManagedProces
         If it does not start, or its interfaces for administrators are open to others.
     """
     home = federation.file("flower")
-    with programs.private_folder(home) as private:
-        # Size in bytes from which on the database is begun anew, as it holds nothing that lasts.
-        if (home / STATE).exists() and (home / STATE).stat().st_size > 64 << 20:
-            for each in home.glob(f"{STATE}*"):
-                each.unlink()
-        options = superlink_options(federation, private / "secret")
-        with programs.superlink(options, home / "superlink.log", home) as superlink:
+    home.mkdir(parents=True, exist_ok=True)
+    # Size in bytes from which on the database is begun anew, as it holds nothing that lasts.
+    if (home / STATE).exists() and (home / STATE).stat().st_size > 64 << 20:
+        for each in home.glob(f"{STATE}*"):
+            each.unlink()
+    secret, file = secrets.token_hex(32), home / "secret"
+    file.write_text(secret, encoding="ascii")
+    options = superlink_options(federation, file)
+    command = [sys.executable, "-P", launcher.__file__, str(os.getpid()), *options]
+    log, env = home / "superlink.log", programs.environment(home, listens=federation.place.listens)
+    with ManagedProcess.running("Flower's superlink", command, log, env) as superlink:
+        try:
             superlink.wait_for_start(lambda: is_started(federation))
-            secret = (private / "secret").read_bytes()
-            (private / "secret").unlink()
-            access = access_by(federation, secret)
-            programs.check_guard(access)
-            with closing(FlowerCarrier(federation, access)) as carrier:
-                yield carrier, superlink
+        finally:
+            file.unlink()
+        access = access_by(federation, secret.encode())
+        programs.check_guard(access)
+        with closing(FlowerCarrier(federation, access)) as carrier:
+            yield carrier, superlink
 
 
 def check_state(federation: Federation, orphan: float = 0.0) -> None:
@@ -172,7 +164,7 @@ def superlink_options(federation: Federation, secret: Path) -> list[str]:
         *("--ssl-keyfile", str(federation.file("certificates", "server.key"))),
         *("--host", federation.place.listens, "--port", str(federation.port)),
         *("--database", str(federation.file("flower", STATE))),
-        *("--isolation", "process", SECRET_FILE, str(secret)),
+        *("--isolation", "process", launcher.SECRET_FILE, str(secret)),
         "--disable-runtime-dependency-installation",
     ]
 
@@ -180,15 +172,14 @@ def superlink_options(federation: Federation, secret: Path) -> list[str]:
 def is_started(federation: Federation) -> bool:
     """Return whether the SuperLink of a federation answers on this machine."""
     with suppress(InputError):
-        address, authority = federation.local_address, federation.authority
-        how = (authority, programs.LOCAL_TIMEOUT, federation.host)
-        return programs.is_healthy(address, *how)
+        how = federation.authority, programs.LOCAL_TIMEOUT, federation.host
+        return programs.is_healthy(federation.place.local, *how)
     return False
 
 
 def access_by(federation: Federation, secret: bytes) -> Access:
     """Return the access of local programs to the SuperLink, with a certificate for the host."""
-    return Access(federation.local_address, federation.authority, secret, federation.host)
+    return Access(federation.place.local, federation.authority, secret, federation.host)
 
 
 @dataclass(slots=True)
@@ -205,15 +196,14 @@ class FlowerCarrier:
 
     federation: Federation
     access: Access
-    _app: subprocess.Popen[bytes] | None = None
+    _process: ExitStack = field(default_factory=ExitStack)
 
     def close(self) -> None:
-        """End the process of a run that goes on."""
-        if self._app is not None:
-            end(self._app)
+        """End the process of the last run."""
+        self._process.close()
 
     def admit(
-        self, keys: Mapping[str, Sequence[PublicKey]], leaving: Mapping[str, str]
+        self, keys: Mapping[str, Sequence[pki.PublicKey]], leaving: Mapping[str, str]
     ) -> Collection[str]:
         """Register these keys with the SuperLink, and unregister others.
 
@@ -224,20 +214,22 @@ class FlowerCarrier:
         """
         nodes: dict[str, list[int]] = {site: [] for site in (*keys, *leaving.values())}
         with controlling(self.access) as control:
-            listed = control.ListNodes(ListNodesRequest()).nodes_info
+            listed = control.ListNodes(control_pb2.ListNodesRequest()).nodes_info
             known = [node for node in listed if node.status != "unregistered"]
-            here = {key_digest(bytes_to_public_key(node.public_key)): node for node in known}
+            here = {pki.key_digest(bytes_to_public_key(node.public_key)): node for node in known}
             for digest in here.keys() & leaving.keys():
                 nodes[leaving[digest]].append(here[digest].node_id)
             surplus = here.keys() - leaving.keys()
             for site, own in keys.items():
                 for key in own:
-                    node = here.get(key_digest(key))
+                    node = here.get(pki.key_digest(key))
                     nodes[site].append(node.node_id if node else _register(control, site, key))
-                surplus -= set(map(key_digest, own))
+                surplus -= set(map(pki.key_digest, own))
             for digest in surplus:
                 with suppress(httpx.HTTPStatusError):  # it was already removed
-                    control.UnregisterNode(UnregisterNodeRequest(node_id=here[digest].node_id))
+                    control.UnregisterNode(
+                        control_pb2.UnregisterNodeRequest(node_id=here[digest].node_id)
+                    )
         numbers = {site: [*filter(None, own)] for site, own in nodes.items()}
         write_json(self.federation.file("flower", NODES), numbers)
         write_json(self.federation.file("flower", STATUSES), key_status(self.federation))
@@ -256,7 +248,7 @@ class FlowerCarrier:
             If Flower's SuperLink does not answer.
         """
         fab, _ = build_fab_from_files({"pyproject.toml": APP.read_bytes()})
-        request = StartRunRequest(
+        request = control_pb2.StartRunRequest(
             fab=fab_to_proto(Fab(hashlib.sha256(fab).hexdigest(), fab, {})),
             override_config=user_config_to_proto({"job": folder.name}),
         )
@@ -267,34 +259,20 @@ class FlowerCarrier:
                 why = " ".join(error.response.text.split())[:300]
                 raise InputError(f"Flower did not take the run: {why}") from error
         (folder / "flower-run").write_text(str(run), encoding="utf-8")
-        self._app = self._begun(programs.token_of(self.access, run))
-
-    def _begun(self, token: str) -> subprocess.Popen[bytes]:
-        """Start the process of a run, passing it the token and the secret privately."""
-        home = self.federation.file("flower")
-        module = "fedcluster_app.transports.flower._app"
+        home, token = self.federation.file("flower"), programs.token_of(self.access, run)
         arguments = map(str, (os.getpid(), self.federation.folder, *LOADED))
-        shorten_log(home / "runs.log")
-        with (home / "runs.log").open("ab") as log:
-            app = subprocess.Popen(
-                [sys.executable, "-P", "-m", module, *arguments],
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env=programs.environment(home)
-                | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-                # Ctrl-C should reach only this process, which then ends the child
-                start_new_session=True,
-            )
-        if app.stdin is not None:  # a pipe, which is emptied by reading
-            with suppress(BrokenPipeError), app.stdin as handed:
-                handed.write(b"\n".join([token.encode(), self.access.secret]))
-        return app
+        command = [sys.executable, "-P", "-m", "fedcluster_app.transports.flower._app", *arguments]
+        env = programs.environment(home)
+        env |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        log, told = folder / "process.log", b"\n".join([token.encode(), self.access.secret])
+        self.close()
+        process = ManagedProcess.running("the process of the run", command, log, env, told)
+        self._process.enter_context(process)
 
     def stop(self, folder: Path) -> None:
         """Let Flower stop a run, if it is active."""
         with suppress(SiteError, OSError, ValueError), controlling(self.access) as control:
-            control.StopRun(StopRunRequest(run_id=_run_id(folder)))
+            control.StopRun(control_pb2.StopRunRequest(run_id=_run_id(folder)))
 
     def end(self, folder: Path) -> str | None:
         """Return why Flower has ended a run, None if it has not.
@@ -306,7 +284,7 @@ class FlowerCarrier:
         """
         run = _run_id(folder)
         with controlling(self.access) as control:
-            status = control.ListRuns(ListRunsRequest(run_id=run)).run_dict[run].status
+            status = control.ListRuns(control_pb2.ListRunsRequest(run_id=run)).run_dict[run].status
         return (status.details or status.sub_status) if status.status == "finished" else None
 
     def sites_online(self) -> list[str]:
@@ -318,7 +296,7 @@ class FlowerCarrier:
             If Flower's SuperLink does not answer.
         """
         with controlling(self.access) as control:
-            nodes = control.ListNodes(ListNodesRequest()).nodes_info
+            nodes = control.ListNodes(control_pb2.ListNodesRequest()).nodes_info
         known = known_nodes(self.federation.file("flower"))
         names = {node: site for site, own in known.items() for node in own}
         online = {n.node_id for n in nodes if n.status == "online"}

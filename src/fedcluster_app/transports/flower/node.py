@@ -13,28 +13,20 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
 import httpx
+from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    PublicFormat,
-    load_ssh_private_key,
-)
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from flwr.app import Message
 from flwr.app.message import remove_content_from_message
 from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
 from flwr.common.serde import message_to_proto
-from flwr.proto.fleet_pb2 import (
-    ActivateNodeRequest,
-    DeactivateNodeRequest,
-    PullMessagesRequest,
-    PushMessagesRequest,
-)
+from flwr.proto import fleet_pb2
 from flwr.proto.heartbeat_pb2 import SendNodeHeartbeatRequest
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.proto.node_pb2 import Node as NodeNumber
@@ -67,10 +59,12 @@ from fedcluster_app.transports.flower import _programs as programs
 from fedcluster_app.transports.flower._programs import ends_soon
 from fedcluster_app.transports.flower._transport import replied
 from fedcluster_app.transports.reloading import ReloadingSite, check_files
-from fedcluster_app.trust.owned_files import private_files, running
+from fedcluster_app.trust.findings import distrusted, unanswered
+from fedcluster_app.trust.owned_files import private_files, repeated, running
 from fedcluster_app.trust.site_state import state_folder
 
-KNOWN, UNKNOWN, CLOCK = "known", "unknown", launcher.CLOCK.decode()
+KNOWN, UNKNOWN, NOT_TOLD = "known", "unknown", "not told"
+CLOCK = launcher.CLOCK.decode()
 
 TAKEN_BACK = 78
 """Exit status of a site whose key does not count any more, so that nobody starts it again."""
@@ -112,7 +106,7 @@ def take_part(
         responder = ReloadingSite(path, say)
         if prepare is not None:
             prepare(say)
-        _wait_for_coordinator(site.name, membership, folder, say)
+        _wait_for_coordinator(site.name, Credentials(membership, folder), say)
         while True:
             check_files(path, membership)
             credentials = Credentials(membership, folder)
@@ -126,17 +120,14 @@ def take_part(
             time.sleep(1)
 
 
-def _wait_for_coordinator(
-    name: str, membership: Membership, folder: Path, say: Callable[[str], None]
-) -> None:
+def _wait_for_coordinator(name: str, own: Credentials, say: Callable[[str], None]) -> None:
     """Wait until somebody answers; raise an error if it is not the coordinator."""
-    authority = membership.authority(folder)
-    say(f"site {name}: connecting to {membership.coordinator}")
-    if not programs.is_healthy(membership.coordinator, authority):
-        say(f"site {name}: nobody answers at {membership.coordinator} yet; waiting")
-        while not programs.is_healthy(membership.coordinator, authority):
+    say(f"site {name}: connecting to {own.coordinator}")
+    if not programs.is_healthy(own.coordinator, own.authority):
+        say(f"site {name}: nobody answers at {own.coordinator} yet; waiting")
+        while not programs.is_healthy(own.coordinator, own.authority):
             time.sleep(1)
-    if notice := ends_soon(membership.coordinator):
+    if notice := ends_soon(own.coordinator):
         say(f"site {name}: {notice}")
 
 
@@ -160,7 +151,7 @@ class Node:
     def __init__(self, client: FleetHttpClient, number: int) -> None:
         self._client, self._number = client, NodeNumber(node_id=number)
         self._wakes, self._ended, self.why_ended = threading.Event(), threading.Event(), ""
-        self._pace = launcher.Pace(self.quick, self.idle, self._wait)
+        self._without = 0.0  # seconds since the last question
         self._retry = RetryInvoker(
             partial(exponential, max_delay=20),
             (httpx.TransportError, httpx.HTTPStatusError),
@@ -178,7 +169,10 @@ class Node:
     def _wait_for_end(self, seconds: float) -> None:
         self._ended.wait(seconds)
 
-    def _wait(self, seconds: float) -> None:
+    def _rest(self) -> None:
+        """Wait before the next request, up to a tenth of the time without a question."""
+        seconds = min(max(self.quick, self._without / 10), self.idle)
+        self._without += seconds
         self._wakes.wait(seconds)
         self._wakes.clear()
 
@@ -199,10 +193,10 @@ class Node:
         try:
             while not self.has_ended:
                 for run, tree in self._pulled():
-                    self._pace.works()
+                    self._without = 0.0
                     how = (run, tree, responder)
                     threading.Thread(target=self._answer, args=how, daemon=True).start()
-                self._pace.wait()
+                self._rest()
         finally:
             self.end("this program ends")
             if heart.is_running:
@@ -211,7 +205,7 @@ class Node:
     def _pulled(self) -> list[tuple[int, ObjectTree]]:
         """Return the questions that wait, by their run."""
         try:
-            request = PullMessagesRequest(node=self._number)
+            request = fleet_pb2.PullMessagesRequest(node=self._number)
             pulled = self._retry.invoke(self._client.PullMessages, request)
         except httpx.HTTPError as error:
             LOGGER.warning("no question can be fetched: %s", error)
@@ -259,7 +253,7 @@ class Node:
             question.metadata.__dict__["_message_id"] = tree.object_id
             reply = replied(question, responder)
             reply.metadata.__dict__["_message_id"] = reply.object_id
-            request = PushMessagesRequest(
+            request = fleet_pb2.PushMessagesRequest(
                 node=self._number,
                 messages_list=[message_to_proto(remove_content_from_message(reply))],
                 message_object_trees=[get_object_tree(reply)],
@@ -273,7 +267,7 @@ class Node:
             push_objects(objects, push, object_ids_to_push=set(pushed.objects_to_push))
         except Exception as error:
             LOGGER.warning("a question was lost, its run may have ended: %s", type(error).__name__)
-        self._pace.works()
+        self._without = 0.0
         self._wakes.set()
 
 
@@ -287,13 +281,13 @@ def connected(membership: Membership, folder: Path, say: Callable[[str], None]) 
     """
     mark = state_folder(folder) / "flower" / "connected"
     here = f"{platform.node()}:{folder.resolve()}"
-    key = _key(folder / membership.key)
-    public = public_key_to_bytes(key.public_key())
-    with _fleet(membership, folder, key) as fleet:
-        left = record_or(mark, dict[str, int], {}).get(here)
-        if left:
+    own = Credentials(membership, folder)
+    key = _key(own.key)
+    with _fleet(own, key) as fleet:
+        if left := record_or(mark, dict[str, int], {}).get(here):
             _leave(fleet, left)
-        number = _admitted(fleet, public, membership, folder, say, before=mark.exists())
+        public = public_key_to_bytes(key.public_key())
+        number = _admitted(fleet, public, own, say, before=mark.exists())
         mark.parent.mkdir(parents=True, exist_ok=True)
         write_json(mark, {here: number})
         try:
@@ -307,7 +301,7 @@ def _leave(fleet: FleetHttpClient, number: int) -> None:
 
     def tell() -> None:
         with suppress(httpx.HTTPError, RuntimeError):
-            fleet.DeactivateNode(DeactivateNodeRequest(node_id=number))
+            fleet.DeactivateNode(fleet_pb2.DeactivateNodeRequest(node_id=number))
 
     thread = threading.Thread(target=tell, daemon=True)
     thread.start()
@@ -315,22 +309,20 @@ def _leave(fleet: FleetHttpClient, number: int) -> None:
 
 
 def _key(path: Path) -> ec.EllipticCurvePrivateKey:
-    key = load_ssh_private_key(path.read_bytes(), None)
+    key = serialization.load_ssh_private_key(path.read_bytes(), None)
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise InputError(f"{path} is not a key of a site")
     return key
 
 
-def _fleet(
-    membership: Membership, folder: Path, key: ec.EllipticCurvePrivateKey
-) -> FleetHttpClient:
+def _fleet(own: Credentials, key: ec.EllipticCurvePrivateKey) -> FleetHttpClient:
     """Return a client of the SuperLink's interface for sites."""
     programs.reach_directly()
     logging.getLogger("flwr").setLevel(logging.CRITICAL)  # fedcluster reports the errors
     return FleetHttpClient.from_server_address(
-        server_address=membership.coordinator,
+        server_address=own.coordinator,
         insecure=False,
-        root_certificates=membership.authority(folder).read_bytes(),
+        root_certificates=own.authority.read_bytes(),
         interceptors=[
             RuntimeVersionHttpInterceptor(component_name="fedcluster"),
             NodeAuthHttpInterceptor(key, key.public_key()),
@@ -341,73 +333,36 @@ def _fleet(
 def _admitted(
     fleet: FleetHttpClient,
     public: bytes,
-    membership: Membership,
-    folder: Path,
+    own: Credentials,
     say: Callable[[str], None],
     *,
     before: bool,
 ) -> int:
     """Return the number of the node that the SuperLink has for a key.
 
-    A site that was connected before waits until its earlier program does not count any more.
+    A site that was connected ``before`` waits until its earlier program does not count any more.
     """
     end, said = time.monotonic() + (FORGOTTEN if before else 0), ""
-    request = ActivateNodeRequest(public_key=public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL)
+    request = fleet_pb2.ActivateNodeRequest(
+        public_key=public, heartbeat_interval=HEARTBEAT_DEFAULT_INTERVAL
+    )
     while True:
-        began = time.monotonic()
+        late = time.monotonic() > end
         try:
             return int(fleet.ActivateNode(request).node_id)
         except httpx.HTTPStatusError as error:
-            _check_refusal(error, membership, folder, before=before, late=began > end)
+            if (refusal := own.refusal(error, before=before, late=late)) is not None:
+                raise refusal from error
             waits = "the site's earlier program still counts as connected; waiting"
         except httpx.TransportError as error:
             if isinstance(cause := first_cause(error), ssl.SSLCertVerificationError):
-                where = membership.coordinator, membership.authority(folder)
-                raise InputError(programs.tls_error(cause, *where)) from error
-            waits = f"nobody answers at {membership.coordinator}; waiting"
+                why = distrusted(cause, own.coordinator, own.authority)
+                raise InputError(why) from error
+            waits = f"nobody answers at {own.coordinator}; waiting"
         if waits != said:
             say(waits)
         said = waits
         time.sleep(1)
-
-
-def _check_refusal(
-    error: httpx.HTTPStatusError,
-    membership: Membership,
-    folder: Path,
-    *,
-    before: bool,
-    late: bool,
-) -> None:
-    """Raise an error unless a refusal may end with the site's earlier program."""
-    how = Credentials(membership, folder).key_status() if _is_refusal(error) else ""
-    if not _is_refusal(error) or how not in {"", KNOWN} or late:
-        why = _why_refused(error, how, before=before)
-        why = f"the connection to {membership.coordinator} failed: {why}"
-        raise _not_let_in(how, why) from error
-
-
-def _is_refusal(error: httpx.HTTPStatusError) -> bool:
-    """Return whether a SuperLink does not know a key, or the key is connected already."""
-    known = FlowerError.from_json(error.response.text)
-    return known is not None and known.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED
-
-
-def _why_refused(error: httpx.HTTPStatusError, how: str, *, before: bool) -> str:
-    """Return why a site was not admitted as a node."""
-    if why := why_not_let_in(how):
-        return why
-    if _is_refusal(error) and before:
-        return "another program with this site's key is connected, or the key is not known any more"
-    if _is_refusal(error):
-        return "the coordinator does not know this site's key; ask for the site's folder anew"
-    if error.response.status_code == httpx.codes.UNAUTHORIZED:
-        return (
-            "the coordinator refuses this site's signature; set the clocks of both machines, of "
-            "which this one may be 5 s fast or 5 minutes slow, and no more"
-        )
-    said = " ".join(error.response.text.split())[:200]
-    return f"Flower's superlink answers {error.response.status_code} {said}"
 
 
 class Credentials:
@@ -425,44 +380,57 @@ class Credentials:
     ask = 10.0  # seconds between two checks whether the coordinator knows the waiting key
 
     def __init__(self, membership: Membership, folder: Path) -> None:
-        self._coordinator, self._key = membership.coordinator, folder / membership.key
+        self.coordinator, self.key = membership.coordinator, folder / membership.key
+        self.authority = membership.authority(folder)
         self._next = state_folder(folder) / NEXT_KEY
-        self._authority = membership.authority(folder)
 
     def key_status(self, key: Path | None = None) -> str:
-        """Return the coordinator's status of the site's key, or of another one."""
-        return key_status(self._coordinator, self._authority, key or self._key)
+        """Return the status of the site's key, or of another one.
+
+        It is known, unknown, or why and since when the key is invalid; nothing if the coordinator
+        does not answer.
+        """
+        return self.told(key or self.key).get("status", "")
+
+    def told(self, key: Path) -> dict[str, str]:
+        """Return what the coordinator says to the owner of a key, see `told_by_coordinator`."""
+        try:
+            headers = _signed(_key(key))
+            reply = programs.get(
+                self.coordinator, launcher.KEY_STATUS, self.authority, headers=headers
+            )
+        except (OSError, ValueError, InputError, httpx.TransportError):
+            return {}
+        if reply.status_code != 200:
+            return {}
+        version = reply.headers.get(launcher.VERSION, "")
+        said = {"status": reply.text[:100], "version": version[:100]}
+        return {what: text for what, text in said.items() if text.isascii() and text.isprintable()}
 
     def take_new_key(self) -> None:
         """Replace the site's key by the waiting one, if the coordinator knows it."""
         if self._next.exists() and self.key_status(self._next) == KNOWN:
-            self._next.replace(self._key)
+            self._next.replace(self.key)
 
-    @contextmanager
-    def followed(self, node: Node) -> Iterator[None]:
+    def followed(self, node: Node) -> AbstractContextManager[None]:
         """End a connection as soon as its files have changed, within the block."""
-        ended = threading.Event()
-        threading.Thread(target=self._follow, args=[node, ended], daemon=True).start()
-        try:
-            yield
-        finally:
-            ended.set()
-
-    def _follow(self, node: Node, ended: threading.Event) -> None:
         used = before = self._state()
         asked = 0.0
-        while not ended.wait(self.interval):
+
+        def look() -> None:
+            nonlocal before, asked
             if time.monotonic() - asked > self.ask:
                 self.take_new_key()
                 asked = time.monotonic()
             now = self._state()
             if now == before != used and None not in now:  # the files are complete
                 node.end("its key, or who vouches for the coordinator, is another")
-                return
             before = now
 
+        return repeated(look, self.interval)
+
     def _state(self) -> tuple[tuple[int, int] | None, ...]:
-        return tuple(map(file_state, (self._key, self._authority)))
+        return tuple(map(file_state, (self.key, self.authority)))
 
     def check(self) -> None:
         """Raise an error if the coordinator no longer accepts the site's key.
@@ -474,27 +442,35 @@ class Credentials:
         """
         how = self.key_status()
         if how not in {"", KNOWN, UNKNOWN} and not how.startswith(CLOCK):
-            raise _not_let_in(how, f"{self._coordinator} has ended it: {why_not_let_in(how)}")
+            raise _not_let_in(how, f"{self.coordinator} has ended it: {why_not_let_in(how)}")
 
+    def refusal(
+        self, error: httpx.HTTPStatusError, *, before: bool, late: bool
+    ) -> InputError | None:
+        """Return why a site is not let in, None if that may end with its earlier program.
 
-def key_status(address: str, authority: Path, key: Path) -> str:
-    """Return the status of a key: known, unknown, or why and since when it is invalid.
-
-    Parameters
-    ----------
-    address : str
-        HOST:PORT of the coordinator.
-    authority : Path
-        The certificate of the authority that must vouch for it.
-    key : Path
-        The file of the private key.
-
-    Returns
-    -------
-    str
-        The status; empty if the coordinator does not answer.
-    """
-    return _told_of(address, authority, key).get("status", "")
+        Parameters
+        ----------
+        error : HTTPStatusError
+            The answer of Flower's SuperLink.
+        before : bool
+            Whether the site was connected before.
+        late : bool
+            Whether the earlier program would have been forgotten.
+        """
+        said, how = FlowerError.from_json(error.response.text), ""
+        if said is not None and said.code == ApiErrorCode.FLEET_NODE_ACTIVATION_FAILED:
+            how = self.key_status() or NOT_TOLD  # it is not known, or connected already
+            if how in {NOT_TOLD, KNOWN} and not late:
+                return None
+        why = why_not_let_in(UNKNOWN if how == NOT_TOLD and not before else how)
+        if not why and error.response.status_code == httpx.codes.UNAUTHORIZED:
+            why = (
+                "the coordinator refuses this site's signature; set the clocks of both machines, "
+                "of which this one may be 5 s fast or 5 minutes slow, and no more"
+            )
+        why = why or unanswered(error, "Flower's superlink")
+        return _not_let_in(how, f"the connection to {self.coordinator} failed: {why}")
 
 
 def told_by_coordinator(path: Path) -> dict[str, str]:
@@ -506,23 +482,10 @@ def told_by_coordinator(path: Path) -> dict[str, str]:
         The site file.
     """
     try:
-        membership, folder = Membership.from_site_file(SiteFile.load(path)), path.absolute().parent
-        authority = membership.authority(folder)
+        own = Credentials(Membership.from_site_file(SiteFile.load(path)), path.absolute().parent)
     except InputError:
         return {}
-    return _told_of(membership.coordinator, authority, folder / membership.key)
-
-
-def _told_of(address: str, authority: Path, key: Path) -> dict[str, str]:
-    try:
-        headers = _signed(_key(key))
-        reply = programs.get(address, launcher.KEY_STATUS, authority, headers=headers)
-    except (OSError, ValueError, InputError, httpx.TransportError):
-        return {}
-    if reply.status_code != 200:
-        return {}
-    said = {"status": reply.text[:100], "version": reply.headers.get(launcher.VERSION, "")[:100]}
-    return {key: text for key, text in said.items() if text.isascii() and text.isprintable()}
+    return own.told(own.key)
 
 
 def _signed(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
@@ -561,6 +524,8 @@ def why_not_let_in(status: str) -> str:
         return f"the coordinator has this site {status}"
     if status.startswith(CLOCK):
         return f"this site's key was {status} at the coordinator: set the clock that is wrong"
+    if status == NOT_TOLD:
+        return "another program with this site's key is connected, or the key is not known any more"
     if status == UNKNOWN:
         return "the coordinator does not know this site's key; ask for the site's folder anew"
     return ""
