@@ -1,6 +1,6 @@
 """Fits of a federation whose port strangers occupy, beside the same fits without them.
 
-    python benchmarks/strangers.py [PAIRS] [--strangers N]
+    python benchmarks/strangers.py [PAIRS] [--strangers N] [--flare]
 
 Three sites on this machine, over TLS, with keys. PAIRS (10) times, in turn: a fit of four rounds
 alone, then one beside N (5,000) connections of strangers from eight addresses, of which a third
@@ -31,6 +31,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from federations import RunningFederation, federation, lloyd_of
+from flares import flare
 
 from fedcluster_app.wire.recorder import PROGRESS
 
@@ -96,16 +97,15 @@ def beside(running: RunningFederation, number: int, log: Path) -> Iterator[None]
 
 
 def seconds_of(pids: list[int]) -> float:
-    """The processor time of processes."""
-    return sum(
-        sum(map(int, Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]))
-        for pid in pids
-    ) / os.sysconf("SC_CLK_TCK")
+    """The processor time of those processes that still run."""
+    stats = [path.read_text() for pid in pids if (path := Path(f"/proc/{pid}/stat")).exists()]
+    ticks = sum(sum(map(int, stat.rpartition(")")[2].split()[11:13])) for stat in stats)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def fitted(running: RunningFederation, out: Path, seed: int) -> tuple[float, float, float]:
     """The seconds of a fit, of its rounds, and of the coordinator's processors."""
-    pids = running.children(running.coordinator, "_launcher")
+    pids = running.programs(running.coordinator)
     used, began = seconds_of(pids), time.monotonic()
     run = running.run("fit", "-k", 4, "--seed", seed, *lloyd_of(4), "--out", out)
     assert run.wait() == 0, run.said()
@@ -120,13 +120,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("pairs", nargs="?", type=int, default=10)
     parser.add_argument("--strangers", type=int, default=5000)
+    parser.add_argument("--flare", action="store_const", const=flare, default=federation)
     parser.add_argument("--at", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.at is not None:
         hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         asyncio.run(strangers(given.at, given.strangers))
-    with tempfile.TemporaryDirectory() as name, federation(folder := Path(name), ROWS) as running:
+    with tempfile.TemporaryDirectory() as name, given.flare(folder := Path(name), ROWS) as running:
         fitted(running, folder / "first", 0)
         alone, others = [], []
         for i in range(given.pairs):

@@ -283,7 +283,7 @@ class World:
         records = list((self.run / "communication_rounds").glob("exchange-*"))
         assert len(records) == rounds, "not every round is recorded"
         for name, site in self.sites.items():
-            if site.program is None:
+            while site.program is None:  # a start may be killed, too
                 self.start(site)
             end, known = verify(site.log, heads[name])
             assert known is not None, f"the coordinator knows a line that {name} does not"

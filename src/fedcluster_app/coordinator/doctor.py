@@ -13,7 +13,7 @@ from fedcluster.errors import InputError
 from fedcluster.texts import command_line, counted, some_of
 from fedcluster_app.coordinator import lifecycle
 from fedcluster_app.coordinator.certificates import accepted_keys
-from fedcluster_app.coordinator.door import DoorServer, raise_descriptors
+from fedcluster_app.coordinator.door import Door, raise_descriptors
 from fedcluster_app.coordinator.folder import FIRST_ROWS, Federation, first_rows
 from fedcluster_app.coordinator.operators import TOKEN, operator_of, operators, operators_log
 from fedcluster_app.coordinator.runs import State, runs
@@ -129,7 +129,7 @@ def _service(federation: Federation) -> tuple[str, str]:
 
 def _descriptors() -> tuple[str, str]:
     """Return whether as many connections are allowed here as a coordinator accepts."""
-    allowed, most = raise_descriptors(), DoorServer.most + DoorServer.kept
+    allowed, most = raise_descriptors(), Door.most + Door.kept
     said = f"{allowed:,} files and connections are allowed here"
     advice = f"{said}, of {most:,}: raise LimitNOFILE of its unit, or ulimit -Hn"
     return (GOOD, said) if allowed >= most else (DOUBTFUL, advice)

@@ -1,10 +1,10 @@
-"""Server whose port strangers cannot occupy: connections that nobody vouches for are closed first.
+"""Ports that strangers cannot occupy: connections that nobody vouches for are closed first.
 
-A connection is trusted once a request over it that shows a key or a token was accepted. All others
-are strangers': each costs a socket alone until the first message of its handshake is there in
-whole, has some time until the head of its request is, and the handshakes of addresses with many of
-them wait for each other. If the server has as many connections as it may have, the oldest one of
-the address with most strangers is closed when another comes.
+A connection is trusted once a certificate was shown where one is required, or a request that shows
+a key or a token was accepted. All others are strangers': each costs a socket alone until the first
+message of its handshake is there in whole, has some time until the head of its request is, and the
+handshakes of addresses with many of them wait for each other. If a port has as many connections as
+it may have, the oldest one of the address with most strangers is closed when another comes.
 """
 
 from __future__ import annotations
@@ -12,8 +12,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from ipaddress import ip_network
@@ -65,80 +67,80 @@ class Visit:
             self.transport.abort()
         elif self.admission is not None:
             self.admission.cancel()
+            with suppress(OSError):  # its handshake may have ended just now
+                self.connection.shutdown(socket.SHUT_RDWR)
 
-    def rest(self, loop: asyncio.AbstractEventLoop) -> None:
+    def rest(self, loop: asyncio.AbstractEventLoop, transport: asyncio.Transport) -> None:
         """Read no more for a while, which is longer each time: the head comes in small parts."""
-        assert self.transport is not None
-        self.transport.pause_reading()
+
+        def read_on() -> None:
+            if not transport.is_closing():
+                transport.resume_reading()
+
+        transport.pause_reading()
         self._rest = min(2 * self._rest, 8.0)
-        loop.call_later(self._rest, self._read_on)
-
-    def _read_on(self) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.resume_reading()
+        loop.call_later(self._rest, read_on)
 
 
-class DoorServer(uvicorn.Server):
-    """Server of uvicorn with limits on the connections of strangers.
+class Door:
+    """Listener with limits on the connections of strangers.
 
-    It raises this process's limit of descriptors, and closes connections of strangers where uvicorn
-    would refuse more than ``limit_concurrency`` ones. A server that is given a socket listens at
-    this one, otherwise at the host and port of its configuration.
+    It raises this process's limit of descriptors.
+
+    Parameters
+    ----------
+    protocol : callable
+        Returns the protocol of asyncio for a visit.
+    context : SSLContext, optional
+        Encrypts the connections.
+    most : int, optional
+        The largest number of connections.
     """
 
     most = 8192
-    """Largest number of connections; with fewer descriptors, all but `kept`."""
+    """The same by default; with fewer descriptors, all but `kept`."""
     kept = 256
     """Descriptors for files and this machine's own programs."""
     silence = 60.0
     """Seconds within which a stranger's connection is encrypted and the head of its next request is
-    there; a full server makes room anyway, and who is closed comes again and costs more."""
+    there; a full port makes room anyway, and who is closed comes again and costs more."""
     crowd = 64
     """Number of strangers of an address above which their handshakes wait for those of others."""
     pace = 0.025
     """Seconds from one such handshake to the next, of which it takes some two on a processor."""
 
-    def __init__(self, config: uvicorn.Config) -> None:
-        super().__init__(config)
+    def __init__(
+        self,
+        protocol: Callable[[Visit], asyncio.BaseProtocol],
+        context: ssl.SSLContext | None,
+        most: int | None = None,
+    ) -> None:
+        self._protocol, self._context = protocol, context
+        self._most = min(most or self.most, max(raise_descriptors() - self.kept, 16))
         self.trusted: dict[Visit, None] = {}  # the oldest first
         self.strangers: dict[str, dict[Visit, None]] = {}  # by address, the oldest first
         self._number = 0
-        most = config.limit_concurrency or self.most
-        config.limit_concurrency = None  # which would refuse whoever comes
-        self._most = min(most, max(raise_descriptors() - self.kept, 16))
 
     @property
     def visits(self) -> list[Visit]:
         """All connections."""
         return [*self.trusted, *chain(*self.strangers.values())]
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Begin to accept connections."""
-        try:
-            listener = sockets[0] if sockets else self._listener()
-        except OSError as error:
-            LOGGER.error("%s", error)
-            sys.exit(1)
-        listener.listen(self.config.backlog)
+    def open(self, listener: socket.socket) -> None:
+        """Begin to accept connections at a socket, in the loop that runs."""
+        self.sockets = (listener,)
         listener.setblocking(False)
-        await super().startup([])
         self._loop, self._turn = asyncio.get_running_loop(), asyncio.Lock()
-        self._protocol = _visitor(self.config.http_protocol_class)
         works = self._accept(listener), self._watch()
-        self._works = [asyncio.create_task(work) for work in works]
+        self._works = [self._loop.create_task(work) for work in works]
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Accept no further connections, and end the present ones."""
+    def close(self) -> None:
+        """Accept no further connections, and end the present ones but for requests in work."""
         for task in self._works:
             task.cancel()
         for visit in self.visits:
             if not (visit.trusted and visit.is_asking):  # without waiting for the peer
                 self._close(visit)
-        await super().shutdown(sockets)
-
-    def _listener(self) -> socket.socket:
-        family = socket.AF_INET6 if ":" in self.config.host else socket.AF_INET
-        return socket.create_server((self.config.host, self.config.port), family=family)
 
     async def _accept(self, listener: socket.socket) -> None:
         with listener:
@@ -160,23 +162,20 @@ class DoorServer(uvicorn.Server):
 
     async def _admit(self, visit: Visit) -> None:
         """Encrypt a connection and hand it to the protocol, which ends the visit."""
-        config = self.config
-
-        def protocol() -> Any:
-            how = {"server_state": self.server_state, "app_state": self.lifespan.state}
-            made = self._protocol(config=config, **how)
-            made.door, made.visit = self, visit
-            return made
-
-        seconds = self.silence if config.ssl else None
+        context = self._context
         with suppress(OSError):  # the client has gone, or does not encrypt
             await self._first_message(visit.connection)
             if len(self.strangers[visit.address]) > self.crowd:
                 async with self._turn:
                     await asyncio.sleep(self.pace)
-            await self._loop.connect_accepted_socket(
-                protocol, visit.connection, ssl=config.ssl, ssl_handshake_timeout=seconds
+            visit.transport, _ = await self._loop.connect_accepted_socket(
+                partial(self._protocol, visit),
+                visit.connection,
+                ssl=context,
+                ssl_handshake_timeout=self.silence if context else None,
             )
+            if context is not None and context.verify_mode == ssl.CERT_REQUIRED:
+                self.trust(visit)
 
     def _admitted(self, visit: Visit, _: asyncio.Task[None]) -> None:
         """Forget a connection that did not get as far as the protocol."""
@@ -186,7 +185,7 @@ class DoorServer(uvicorn.Server):
 
     async def _first_message(self, connection: socket.socket) -> None:
         """Wait until a client has said something, or the beginning of a handshake in whole."""
-        least, needed = 0, 5 if self.config.ssl else 1
+        least, needed = 0, 5 if self._context else 1
         while needed > least:
             least, there = needed, asyncio.Event()
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, least)
@@ -198,7 +197,7 @@ class DoorServer(uvicorn.Server):
             begun = connection.recv(least, socket.MSG_PEEK)
             if len(begun) < least:
                 raise ConnectionResetError
-            if self.config.ssl and begun[0] == HANDSHAKE:
+            if self._context and begun[0] == HANDSHAKE:
                 needed = 5 + min(int.from_bytes(begun[3:5]), LONGEST_RECORD)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
 
@@ -230,13 +229,60 @@ class DoorServer(uvicorn.Server):
             self._close(oldest)
 
     async def _watch(self) -> None:
-        """Close connections of strangers that request nothing."""
+        """Close connections of strangers that request nothing, and forget those that are closed."""
         while True:
             await asyncio.sleep(1)
             late = time.monotonic() - self.silence
             for visit in self.visits:
                 if not visit.trusted and not visit.is_asking and visit.since < late:
                     self._close(visit)
+                elif visit.transport is not None and visit.transport.is_closing():
+                    self.leave(visit)
+
+
+class DoorServer(uvicorn.Server):
+    """Server of uvicorn behind a door, with ``limit_concurrency`` connections at most.
+
+    A server that is given a socket listens at this one, otherwise at the host and port of its
+    configuration.
+    """
+
+    kind = Door
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self._most, config.limit_concurrency = (
+            config.limit_concurrency,
+            None,
+        )  # no newcomer is refused
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begin to accept connections."""
+        try:
+            listener = sockets[0] if sockets else self._listener()
+        except OSError as error:
+            LOGGER.error("%s", error)
+            sys.exit(1)
+        listener.listen(self.config.backlog)
+        await super().startup([])
+        self._protocol = _visitor(self.config.http_protocol_class)
+        self.door = self.kind(self._visitor, self.config.ssl, self._most)
+        self.door.open(listener)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Accept no further connections, and end the present ones."""
+        self.door.close()
+        await super().shutdown(sockets)
+
+    def _listener(self) -> socket.socket:
+        family = socket.AF_INET6 if ":" in self.config.host else socket.AF_INET
+        return socket.create_server((self.config.host, self.config.port), family=family)
+
+    def _visitor(self, visit: Visit) -> Any:
+        how = {"server_state": self.server_state, "app_state": self.lifespan.state}
+        made = self._protocol(config=self.config, **how)
+        made.door, made.visit = self.door, visit
+        return made
 
 
 def _visitor(kind: type[Any]) -> type[Any]:
@@ -244,7 +290,7 @@ def _visitor(kind: type[Any]) -> type[Any]:
 
     class Visitor(kind):  # type: ignore[misc]
         app: Any
-        door: DoorServer
+        door: Door
         visit: Visit
 
         def __init__(self, *how: Any, **named: Any) -> None:
@@ -265,14 +311,10 @@ def _visitor(kind: type[Any]) -> type[Any]:
             finally:
                 self.visit.is_asking, self.visit.since = False, time.monotonic()
 
-        def connection_made(self, transport: Any) -> None:
-            self.visit.transport = transport
-            super().connection_made(transport)
-
         def data_received(self, data: bytes) -> None:
             super().data_received(data)
             if not self.visit.trusted and (self.cycle is None or self.cycle.response_complete):
-                self.visit.rest(self.loop)
+                self.visit.rest(self.loop, self.transport)
 
         def connection_lost(self, error: Exception | None) -> None:
             self.door.leave(self.visit)

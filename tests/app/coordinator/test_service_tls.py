@@ -290,7 +290,7 @@ def test_an_answer_that_is_an_error_is_told(tmp_path: Path) -> None:
 
 def test_who_sends_no_request_is_cut_off(tmp_path: Path, monkeypatch) -> None:
     """Nor does half a head, or half of a second one, hold a connection."""
-    monkeypatch.setattr(door.DoorServer, "silence", 0.2)
+    monkeypatch.setattr(door.Door, "silence", 0.2)
     with running(tmp_path / "trial") as carrier:
         context = ssl.create_default_context(cafile=carrier.federation.authority)
         whole = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"

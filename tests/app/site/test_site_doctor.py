@@ -38,7 +38,7 @@ from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
 from fedcluster_app.coordinator.certificates import Authority
 from fedcluster_app.coordinator.doctor import examined
-from fedcluster_app.coordinator.door import DoorServer
+from fedcluster_app.coordinator.door import Door
 from fedcluster_app.coordinator.folder import FIRST_ROWS, Federation
 from fedcluster_app.coordinator.lifecycle import check_start
 from fedcluster_app.coordinator.operators import TOKEN
@@ -295,7 +295,7 @@ def test_what_may_soon_be_wrong_at_a_coordinator_is_doubtful(site: Path, monkeyp
     folder = site.parents[1]
     (folder / TOKEN).write_bytes(b"\xff")
     write_json(folder / FIRST_ROWS, {"north": 0.0})
-    monkeypatch.setattr(DoorServer, "most", 1 << 40)
+    monkeypatch.setattr(Door, "most", 1 << 40)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1000))
     doubts = examine_federation(folder)[1]
     assert doubts["operators"][1].startswith(f"{folder / TOKEN} is no operator's token")

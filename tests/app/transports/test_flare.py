@@ -7,13 +7,16 @@ import os
 import re
 import shlex
 import shutil
+import socket
+import ssl
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime, timedelta
+from http.client import HTTPSConnection
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,7 +36,10 @@ from nvflare.apis.fl_context import FLContext
 from nvflare.apis.shareable import Shareable, make_reply
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.identity import CellIdentityResolver
+from nvflare.fuel.f3.drivers.aio_context import AioContext
+from nvflare.fuel.f3.drivers.aio_http_driver import AioHttpDriver
 from nvflare.fuel.hci.client import api as console
+from ports import free_port, wait_until
 from typed import invoke
 
 from fedcluster.core.files import write_json
@@ -223,6 +229,43 @@ class Door:
             return str(error)
         self.clients[number] = SimpleNamespace(name=name or endpoint)
         return ""
+
+
+@contextmanager
+def listening(trial: Path) -> Iterator[tuple[str, int]]:
+    """FLARE's listener for sites behind a door; its host and port."""
+    own = trial / "flare" / "server" / "startup"
+    files = {"ca_cert": "rootCA.pem", "server_cert": "server.crt", "server_key": "server.key"}
+    params: dict[str, Any] = {name: str(own / file) for name, file in files.items()}
+    params |= {"host": "127.0.0.1", "port": str(free_port()), "secure": True}
+    server.listen_behind_door()
+    driver, connector = AioHttpDriver(), SimpleNamespace(params=params)
+    thread = threading.Thread(target=driver.listen, args=[connector])
+    thread.start()
+    wait_until(lambda: driver.site is not None and driver.site._server is not None)  # noqa: SLF001
+    yield params["host"], int(params["port"])
+    driver.shutdown()
+    thread.join(60)
+    AioContext.close_global_context()
+    assert not thread.is_alive()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the door serves on Linux")
+def test_strangers_leave_flare_its_descriptors_and_a_site_its_connection(trial):
+    """FLARE sends by ``select``, which takes no descriptor above 1,023."""
+    kit = trial / "sites" / "north" / "flare" / "startup"
+    context = ssl.create_default_context(cafile=str(kit / "rootCA.pem"))
+    context.check_hostname = False
+    context.load_cert_chain(kit / "client.crt", kit / "client.key")
+    with listening(trial) as at, ExitStack() as stack:
+        site = stack.enter_context(closing(HTTPSConnection(*at, timeout=60, context=context)))
+        site.request("GET", "/nothing")
+        assert site.getresponse().read()
+        connection = site.sock
+        strangers = [stack.enter_context(socket.create_connection(at, 60)) for _ in range(600)]
+        assert [each.recv(1) for each in strangers[:80]] == [b""] * 80  # the oldest make room
+        site.request("GET", "/nothing")
+        assert (site.getresponse().status, site.sock) == (404, connection)
 
 
 def test_a_revoked_kit_is_cut_off_and_kept_out_until_the_site_has_another(trial, tmp_path):

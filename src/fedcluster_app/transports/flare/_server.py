@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from socket import create_server as create_listener
 from typing import Any
 
 from nvflare.apis.client import Client
@@ -19,11 +20,13 @@ from nvflare.apis.impl.controller import Controller
 from nvflare.apis.shareable import Shareable
 from nvflare.apis.signal import Signal
 from nvflare.fuel.f3.cellnet.fqcn import FQCN
+from nvflare.fuel.f3.drivers.aio_context import AioContext
 from nvflare.fuel.f3.drivers.driver_params import DriverParams
 
 from fedcluster.core.files import write_json
 from fedcluster.errors import InputError, SiteError
 from fedcluster_app.coordinator import certificates as pki
+from fedcluster_app.coordinator.door import Door
 from fedcluster_app.coordinator.folder import CANCEL, Federation
 from fedcluster_app.coordinator.lifecycle import state_of
 from fedcluster_app.coordinator.run_job import engine_of, run_in_folder
@@ -44,6 +47,21 @@ BLAMED = r"(?:job {0} due to reported failure from |job_id='{0}'; client_name=')
 GONE = {ReturnCode.COMMUNICATION_ERROR, ReturnCode.TOPIC_UNKNOWN, ReturnCode.ERROR}
 GONE |= {"SERVICE_UNAVAILABLE", "service_unavailable"}
 """FLARE's message when a message has not reached a site's program."""
+
+
+def listen_behind_door() -> None:
+    """Let FLARE's server, which this process becomes, accept its sites behind a door.
+
+    FLARE has no limit of connections, and sends by ``select``, which fails above 1,023 descriptors.
+    """
+    loop = AioContext.get_global_context().get_event_loop()
+
+    async def create_server(protocol: Any, host: str, port: Any, **how: Any) -> Door:
+        door = Door(lambda _: protocol(), how["ssl"], most=512)
+        door.open(create_listener((host, int(port)), backlog=how["backlog"]))
+        return door
+
+    vars(loop)["create_server"] = create_server
 
 
 class Admission(FLComponent):

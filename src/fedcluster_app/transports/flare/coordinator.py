@@ -268,8 +268,10 @@ JOB_ID = "flare-job"
 
 PROGRAM = """
 import runpy, sys
+from fedcluster_app.transports.flare._server import listen_behind_door
 from fedcluster_app.trust.owned_files import end_with
 end_with(int(sys.argv.pop(1)))
+listen_behind_door()
 runpy.run_module("nvflare.private.fed.app.server.server_train", run_name="__main__", alter_sys=True)
 """
 """A program that runs FLARE's server and ends with the process of its first argument."""
