@@ -29,9 +29,9 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 29_713,
-    "lines of the application": 21_064,
+    "lines of the application": 21_071,
     "modules": 238,
-    "functions": 4_693,
+    "functions": 4_694,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,

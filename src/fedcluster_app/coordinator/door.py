@@ -2,9 +2,10 @@
 
 A connection is trusted once a certificate was shown where one is required, or a request that shows
 a key or a token was accepted. All others are strangers': each costs a socket alone until the first
-message of its handshake is there in whole, has some time until the head of its request is, and the
-handshakes of addresses with many of them wait for each other. If a port has as many connections as
-it may have, the oldest one of the address with most strangers is closed when another comes.
+message of its handshake is there in whole, has some time until the head of its request is, and
+where an address has many of them, their handshakes wait for each other, the newest goes first. If a
+port has as many connections as it may have, the oldest one of the address with most strangers is
+closed when another comes.
 """
 
 from __future__ import annotations
@@ -106,8 +107,8 @@ class Door:
     there; a full port makes room anyway, and who is closed comes again and costs more."""
     crowd = 64
     """Number of strangers of an address above which their handshakes wait for those of others."""
-    pace = 0.025
-    """Seconds from one such handshake to the next, of which it takes some two on a processor."""
+    pace = 0.1
+    """Seconds from one such handshake to the next, of which it takes two hundredths."""
 
     def __init__(
         self,
@@ -119,6 +120,7 @@ class Door:
         self._most = min(most or self.most, max(raise_descriptors() - self.kept, 16))
         self.trusted: dict[Visit, None] = {}  # the oldest first
         self.strangers: dict[str, dict[Visit, None]] = {}  # by address, the oldest first
+        self._waiting: dict[Visit, asyncio.Event] = {}
         self._number = 0
 
     @property
@@ -130,8 +132,8 @@ class Door:
         """Begin to accept connections at a socket, in the loop that runs."""
         self.sockets = (listener,)
         listener.setblocking(False)
-        self._loop, self._turn = asyncio.get_running_loop(), asyncio.Lock()
-        works = self._accept(listener), self._watch()
+        self._loop = asyncio.get_running_loop()
+        works = self._accept(listener), self._watch(), self._take_turns()
         self._works = [self._loop.create_task(work) for work in works]
 
     def close(self) -> None:
@@ -166,8 +168,8 @@ class Door:
         with suppress(OSError):  # the client has gone, or does not encrypt
             await self._first_message(visit.connection)
             if len(self.strangers[visit.address]) > self.crowd:
-                async with self._turn:
-                    await asyncio.sleep(self.pace)
+                self._waiting[visit] = asyncio.Event()
+                await self._waiting[visit].wait()
             visit.transport, _ = await self._loop.connect_accepted_socket(
                 partial(self._protocol, visit),
                 visit.connection,
@@ -182,6 +184,13 @@ class Door:
         if visit.transport is None:
             self.leave(visit)
             visit.connection.close()
+
+    async def _take_turns(self) -> None:
+        """Let those of a crowd begin their handshakes; who waits longest may wait in vain."""
+        while True:
+            await asyncio.sleep(self.pace)
+            if self._waiting:
+                self._waiting.popitem()[1].set()
 
     async def _first_message(self, connection: socket.socket) -> None:
         """Wait until a client has said something, or the beginning of a handshake in whole."""
@@ -213,6 +222,7 @@ class Door:
         crowd = self.trusted if visit.trusted else self.strangers.get(visit.address, {})
         known = visit in crowd
         crowd.pop(visit, None)
+        self._waiting.pop(visit, None)
         self._number -= known
         if not self.strangers.get(visit.address, True):
             del self.strangers[visit.address]
