@@ -14,8 +14,9 @@ Both halves from sums, in one round, with the r of the round before:
     server:   means from the sums;  r^2 <- the upper end of the cell that holds the quantile, and
               the next cells lie closely around it: its own 1/6 of the width as long as it stays
 
-No site sends a distance. Centres stay in place until r is known within a factor of two. A centre
-without rows within r is moved next to the centre of the largest error, which reveals no row.
+No site sends a distance. Centres stay in place until r is known within a factor of two, and have
+converged only if it is again for where they stand. A centre without rows within r is moved next to
+the centre of the largest error, which reveals no row.
 """
 
 from __future__ import annotations
@@ -139,7 +140,8 @@ class TrimmedLloyd:
         moved = float(((centers - state.centers) ** 2).sum())
         scale = mean_variance(centers, errors, weights, state.centers) if self.tol else 0.0
         inertia = float(errors.sum() + radius * (search.target - weights.sum()))
-        settled, memory = moved <= self.tol * scale, search.memory()
+        settled = moved <= self.tol * scale and search.confirms(radius)
+        memory = search.memory()
         return State(
             centers, weights, round=done, inertia=inertia, converged=settled, memory=memory
         )
@@ -208,6 +210,8 @@ class RadiusSearch:
         The weight of all rows.
     target : float
         The weight that is kept: a whole number for unweighted rows.
+    found : bool
+        Whether the quantile lies between the edges that were asked about.
     exact : bool
         Whether no smaller radius keeps as much.
     hidden : bool
@@ -219,6 +223,7 @@ class RadiusSearch:
     edges: Floats
     seen: float
     target: float
+    found: bool
     exact: bool
     hidden: bool
     known = 4.0  # ratio of a cell's ends above which r is not known within a factor of two
@@ -229,6 +234,10 @@ class RadiusSearch:
         """Return the arrays for the memory of the state."""
         one, seen = np.array([self.radius]), np.array([self.seen])
         return {"radius": one, "edges": self.edges, "seen": seen}
+
+    def confirms(self, radius: float) -> bool:
+        """Return whether a radius in use is the one that is sought, within a factor of two."""
+        return self.hidden or (self.found and self.radius * self.known >= radius)
 
     @classmethod
     def after(cls, state: State, answer: Summary, trim: float) -> RadiusSearch:
@@ -244,15 +253,15 @@ class RadiusSearch:
         if not 0 < cell < len(edges):
             # the first cell begins at 0: take the smallest positive edge
             radius = float(edges[-1] if cell else edges[edges > 0][0])
-            following = _wider(edges, cell)
-            return cls(radius, following, seen, target, False, hidden > 0)
+            following, found = _wider(edges, cell), cell == 0 == edges[0]
+            return cls(radius, following, seen, target, bool(found), False, hidden > 0)
         low, high = edges[cell - 1], edges[cell]
         if 0 < cls.known * low < high:
             following = np.geomspace(low / 2, 2 * high, len(edges))
-            return cls(0.0, following, seen, target, False, hidden > 0)
+            return cls(0.0, following, seen, target, True, False, hidden > 0)
         exact = upto[cell] <= target * (1 + 1e-12) or high - low <= cls.resolution * high
         following = edges if hidden else _closer(low, high)
-        return cls(high, following, seen, target, bool(exact), hidden > 0)
+        return cls(high, following, seen, target, True, bool(exact), hidden > 0)
 
 
 def _wider(edges: Floats, cell: int) -> Floats:

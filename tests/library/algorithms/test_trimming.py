@@ -125,6 +125,16 @@ def test_a_round_by_hand() -> None:
     assert step.server_step(held, [counted], stream(0, 0)).centers.tolist() == [[0.0], [4.0]]
 
 
+def test_it_goes_on_while_the_radius_is_of_another_place() -> None:
+    """The centre rests at the mean of all rows, which lie within the radius of its start."""
+    rows = Data(np.array([[4.0], [2.0]]), sample_weight=np.array([3.0, 1.0]))
+    step, state = TrimmedLloyd(0.25), State.at([[-1.75]])
+    while not state.converged:
+        state = step.server_step(state, [step.client_step(state, rows, stream(0, 0))], stream(0, 0))
+    assert state.centers.tolist() == [[4.0]]
+    assert step.assign(state, rows.X).tolist() == [0, -1]
+
+
 def test_the_search_finds_every_quantile_and_follows_it() -> None:
     rng = np.random.default_rng(3)
     step, rows = TrimmedLloyd(0.3), np.exp(rng.normal(0, 4, (101, 1)))
