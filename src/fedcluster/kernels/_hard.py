@@ -30,6 +30,7 @@ full pass. Thus the bits are the same.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from threading import Lock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -610,11 +611,12 @@ class Memory:
 
     Several runs may take turns: a question belongs to the run whose centres are nearest. While it
     is being answered, the run is taken off the list, so that two threads never write the same
-    bounds.
+    bounds. One thread at a time looks at the list, as a run comes back with other centres.
     """
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
+        self._turn = Lock()
         self.asked = 0
         self.last: tuple[Floats, Labels] | None = None  # of the last pass without bounds
 
@@ -653,11 +655,10 @@ class Memory:
         return None if bounds is None else bounds.rows.labels.copy()
 
     def _keep(self, run: Run) -> None:
-        self.asked += 1
-        run.asked = self.asked
-        self.runs.append(run)
-        if len(self.runs) > MOST_RUNS:
-            self._remove(self.runs[0])
+        with self._turn:
+            self.asked += 1
+            run.asked = self.asked
+            self.runs = [*self.runs, run][-MOST_RUNS:]
 
     def _tries(
         self, run: Run, X: Rows, packed: PackedCenters, own: Floats, apart: Floats, usual: float
@@ -672,36 +673,30 @@ class Memory:
 
         Returns the run, without bounds that would not pay off, and the moves.
         """
-        similar = [run for run in self.runs if run.centers.shape == centers.shape]
-        moves = [displacements(run.centers, centers) for run in similar]
-        means = [float(own.mean()) for own in moves]
-        if not min(means, default=np.inf) <= usual / 2:
-            return None
-        best = means.index(min(means))
-        run, own = similar[best], moves[best]
-        if not self._remove(run):
-            return None
+        with self._turn:
+            similar = [run for run in self.runs if run.centers.shape == centers.shape]
+            moves = [displacements(run.centers, centers) for run in similar]
+            means = [float(own.mean()) for own in moves]
+            if not min(means, default=np.inf) <= usual / 2:
+                return None
+            best = means.index(min(means))
+            run, own = similar[best], moves[best]
+            self.runs.remove(run)
         run.centers = centers
         if run.bounds is not None and run.least_time(X, own) > 1.0:
             run.bounds = None
         return run, own
 
-    def _remove(self, run: Run) -> bool:
-        try:
-            self.runs.remove(run)
-        except ValueError:  # another thread has already removed it
-            return False
-        return True
-
     def _has_room(self, X: Rows, k: int) -> bool:
         """Return whether more bounds fit once runs that do not take turns have dropped theirs."""
         total = bytes_needed(X, k)
-        for run in sorted(self.runs, key=lambda run: run.asked, reverse=True):
-            if run.bounds is not None:
-                total += run.bounds.n_bytes
-                if total > BUDGET and run.asked < self.asked - 2 * MOST_RUNS:
-                    total -= run.bounds.n_bytes
-                    run.bounds = None
+        with self._turn:
+            for run in sorted(self.runs, key=lambda run: run.asked, reverse=True):
+                if run.bounds is not None:
+                    total += run.bounds.n_bytes
+                    if total > BUDGET and run.asked < self.asked - 2 * MOST_RUNS:
+                        total -= run.bounds.n_bytes
+                        run.bounds = None
         return total <= BUDGET
 
 

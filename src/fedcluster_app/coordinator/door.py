@@ -261,10 +261,8 @@ class DoorServer(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self._most, config.limit_concurrency = (
-            config.limit_concurrency,
-            None,
-        )  # no newcomer is refused
+        self._most = config.limit_concurrency
+        config.limit_concurrency = None  # uvicorn would refuse whoever comes
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to accept connections."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -278,7 +279,7 @@ def check_sites(sites: Sequence[str], where: str = "--sites") -> None:
 
 
 def write_new(path: Path, content: bytes) -> None:
-    """Write a secret into a new file, within a block of `private_files`.
+    """Write a secret into a new file, private to this user.
 
     Raises
     ------
@@ -286,7 +287,8 @@ def write_new(path: Path, content: bytes) -> None:
         If the file exists or cannot be written.
     """
     try:
-        with path.open("xb") as file:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
             file.write(content)
     except FileExistsError as error:
         raise InputError(f"{path} exists; choose another file") from error

@@ -560,10 +560,8 @@ class FolderWatch:
         """Let the transport know the keys that count now, and replace those that are not used."""
         self._asked = time.monotonic()
         seen, federation = lifecycle.state_of(self._folder), Federation.load(self._folder)
-        keys, leaving = (
-            accepted_keys(self._folder, federation.sites),
-            queues.still_asked(federation),
-        )
+        keys = accepted_keys(self._folder, federation.sites)
+        leaving = queues.still_asked(federation)
         here = self._admit(keys, leaving)
         new = {site: key_digest(key) for site, own in keys.items() for key in own[1:]}
         if used := [site for site, digest in new.items() if digest in here]:

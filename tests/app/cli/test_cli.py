@@ -753,7 +753,8 @@ def test_a_screen_of_few_signs_gets_question_marks_and_a_program_all_signs(files
     Path("größe….csv").write_text("x\n1\n2\n", encoding="utf-8")
     arguments = ("fit", "größe….csv", "-k", "1", "--out", "out")
     ran = command(*arguments, PYTHONIOENCODING="ascii", PYTHONUTF8="0")
-    assert (ran.returncode, ran.stderr) == (0, "")
+    said = [line for line in ran.stderr.splitlines() if " seconds: " not in line]  # how far it is
+    assert (ran.returncode, said) == (0, [])
     assert "gr??e?" in ran.stdout
     ran = command(*arguments, "--overwrite", "--json", PYTHONIOENCODING="ascii", PYTHONUTF8="0")
     assert json.loads(ran.stdout)["sites"][0]["name"] == "größe…"

@@ -262,7 +262,7 @@ def test_strangers_leave_flare_its_descriptors_and_a_site_its_connection(trial):
         site.request("GET", "/nothing")
         assert site.getresponse().read()
         connection = site.sock
-        strangers = [stack.enter_context(socket.create_connection(at, 60)) for _ in range(600)]
+        strangers = [stack.enter_context(socket.create_connection(at, 60)) for _ in range(1000)]
         assert [each.recv(1) for each in strangers[:80]] == [b""] * 80  # the oldest make room
         site.request("GET", "/nothing")
         assert (site.getresponse().status, site.sock) == (404, connection)

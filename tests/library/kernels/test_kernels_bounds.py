@@ -3,6 +3,7 @@
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from threading import Thread
 from typing import Any
 
 import numpy as np
@@ -353,6 +354,29 @@ def test_many_callers_may_share_a_cache(monkeypatch):
     with ThreadPoolExecutor(6) as callers:
         found = list(callers.map(lambda start: rounds(X, start, cache, 8), starts))
     assert_array_equal(found, expected)
+
+
+def test_a_run_that_another_caller_moves_meanwhile_is_measured_from_where_it_is(monkeypatch):
+    X, start = blobs(n=2000)
+    cache: dict[str, Any] = {}
+    other = Thread()
+
+    def measured(before, after):
+        found = displacements(before, after)
+        if other.ident is None:
+            other.start()
+            other.join(1.0)  # it waits for this one
+        return found
+
+    with bounds_everywhere():
+        resting = rounds(X, start, cache, 30)
+        moved = resting + 0.1
+        expected = [hard_sums(X, centers, cache={}).sums for centers in (resting, moved)]
+        other = Thread(target=hard_sums, args=[X, moved], kwargs={"cache": cache})
+        monkeypatch.setattr(hard, "displacements", measured)
+        assert_array_equal(hard_sums(X, resting, cache=cache).sums, expected[0])
+        other.join()
+        assert_array_equal(hard_sums(X, moved, cache=cache).sums, expected[1])
 
 
 def test_a_copy_starts_with_nothing():

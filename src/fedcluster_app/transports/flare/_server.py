@@ -57,7 +57,7 @@ def listen_behind_door() -> None:
     loop = AioContext.get_global_context().get_event_loop()
 
     async def create_server(protocol: Any, host: str, port: Any, **how: Any) -> Door:
-        door = Door(lambda _: protocol(), how["ssl"], most=512)
+        door = Door(lambda _: protocol(), how["ssl"], most=900)
         door.open(create_listener((host, int(port)), backlog=how["backlog"]))
         return door
 
