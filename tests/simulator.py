@@ -13,6 +13,7 @@ import itertools
 import json
 import os
 import stat
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -332,7 +333,7 @@ class Connection:
 @contextmanager
 def simulated_disk(monkeypatch: Any) -> Iterator[Callable[[World], None]]:
     """Let writes to the disk take no time, and count for a world."""
-    worlds: list[World] = []
+    worlds: deque[World] = deque(maxlen=1)
 
     def counted(change: Callable[..., Any]) -> Callable[..., Any]:
         def changed(*args: Any, **how: Any) -> Any:

@@ -29,7 +29,7 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 29_713,
-    "lines of the application": 21_069,
+    "lines of the application": 21_065,
     "modules": 238,
     "functions": 4_694,
     "modules that a fit loads": 73,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 48,
     "words of the pages": 35_996,
     "pages": 28,
-    "lines of tests": 67_060,
+    "lines of tests": 67_061,
     "lines of tests of refusals and pairs": 2_757,
 }
 

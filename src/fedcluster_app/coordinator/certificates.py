@@ -172,11 +172,7 @@ def state_at(site: str) -> str:
 def site_key() -> tuple[bytes, bytes]:
     """Create a key that identifies a site; return its private and its public file."""
     key = ec.generate_private_key(ec.SECP384R1())
-    private = key.private_bytes(
-        Encoding.PEM,
-        PrivateFormat.OpenSSH,
-        NoEncryption(),
-    )
+    private = key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption())
     return private, public_text(key.public_key()).encode()
 
 

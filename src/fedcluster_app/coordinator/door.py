@@ -274,7 +274,7 @@ class DoorServer(uvicorn.Server):
         listener.listen(self.config.backlog)
         await super().startup([])
         self._protocol = _visitor(self.config.http_protocol_class)
-        self.door = self.kind(self._visitor, self.config.ssl, self._most)
+        self.door = self.kind(self._protocol_for, self.config.ssl, self._most)
         self.door.open(listener)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
@@ -286,7 +286,7 @@ class DoorServer(uvicorn.Server):
         family = socket.AF_INET6 if ":" in self.config.host else socket.AF_INET
         return socket.create_server((self.config.host, self.config.port), family=family)
 
-    def _visitor(self, visit: Visit) -> Any:
+    def _protocol_for(self, visit: Visit) -> Any:
         how = {"server_state": self.server_state, "app_state": self.lifespan.state}
         made = self._protocol(config=self.config, **how)
         made.door, made.visit = self.door, visit
