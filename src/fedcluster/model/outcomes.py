@@ -9,15 +9,14 @@ size of their group, before they are tested (J. N. K. Rao & A. J. Scott, Biometr
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy import optimize, stats
+from scipy import optimize, special, stats
 
 from fedcluster.core import Floats
-from fedcluster.model.profiles import cramers_v
 from fedcluster.texts import short_number
 
 
@@ -211,34 +210,25 @@ def counts_compared(
     >>> print(counts_compared("died", ("0", "1"), tables).test)
     OutcomeTest(name='chi-square test', p=0.0016..., statistic=9.88..., df=(1.0,), between=None)
     """
-    table, each_as = tables.sum(axis=0), np.broadcast_to(together, tables.shape[1])
-    tables = tables / each_as[:, None]
-    test, effect = _of_table(tables.sum(axis=0))
+    table = tables.sum(axis=0)
+    tables = tables / np.broadcast_to(together, len(table))[:, None]
+    whole, last = tables.sum(axis=0), len(levels) - 1
     clusters: list[dict[str, Any]] = []
-    for j, own in enumerate(table):
-        n, last = float(own.sum()), len(levels) - 1
-        i = last if last < 2 else int(np.argmax(own / max(n, 1e-300) - _share(table, j)))
-        shown = f"{own[i] / n:.0%}".replace("%", " %") if n else "no rows"
-        each = {"rows": n, "counts": dict(zip(levels, own.tolist(), strict=True))}
+    for j, (own, rest) in enumerate(zip(table, table.sum(axis=0) - table, strict=True)):
+        n, share = float(own.sum()), own / max(float(own.sum()), 1e-300)
+        i = last if last < 2 else int(np.argmax(share - rest / max(float(rest.sum()), 1e-300)))
+        called = "" if tuple(levels) == ("0", "1") else f"{levels[i]} "
+        shown = f"{called}{100 * share[i]:.0f} %" if n else "no rows"
+        each = {"rows": n, "counts": dict(zip(levels, own.tolist(), strict=True)), "shown": shown}
         if last == 1:
-            each["share"] = wilson(float(own[1] / each_as[j]), n / float(each_as[j]))
-            each["odds_ratio"] = odds_ratio(tables.sum(axis=0)[None], j)
+            each["share"] = wilson(float(whole[j, 1]), float(whole[j].sum()))
+            each["odds_ratio"] = odds_ratio(whole[None], j)
             if len(tables) > 1:  # of secure sums, one table is told
                 each["odds_ratio_by_site"] = odds_ratio(tables, j)
-        if n and tuple(levels) != ("0", "1"):
-            shown = f"{levels[i]} {shown}"
-        clusters.append(each | {"shown": shown})
+        clusters.append(each)
+    test, effect = _of_table(whole)
     by_site = association_within(tables)
-    return OutcomeComparison(
-        name, "counts", test, by_site, None, effect, clusters, held_back=held_back
-    )
-
-
-def _share(table: Floats, j: int) -> Floats:
-    """Return the share of each level in all clusters but j."""
-    rest = table.sum(axis=0) - table[j]
-    share: Floats = rest / max(float(rest.sum()), 1e-300)
-    return share
+    return OutcomeComparison(name, "counts", test, by_site, None, effect, clusters, held_back)
 
 
 def _of_table(
@@ -253,10 +243,8 @@ def _of_table(
     table = table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0]
     if min(table.shape) < 2:
         return OutcomeTest("chi-square test"), {}
-    n, df = float(table.sum()), (len(table) - 1) * (table.shape[1] - 1)
-    expected = np.outer(table.sum(axis=1), table.sum(axis=0)) / n
-    chi = float(((table - expected) ** 2 / expected).sum())
-    test = _chi("chi-square test", chi, df)
+    chi, p, df, expected = stats.chi2_contingency(table, correction=False)
+    test = OutcomeTest("chi-square test", float(p), float(chi), (float(df),))
     small = (expected < 1).any() or (expected < 5).mean() > 0.2
     if small and (table == np.rint(table)).all():
         whole = table.astype(np.int64)
@@ -266,25 +254,10 @@ def _of_table(
             margins = stats.random_table(whole.sum(axis=1), whole.sum(axis=0), seed=0)
             drawn = ((margins.rvs(tables_drawn) - expected) ** 2 / expected).sum(axis=(1, 2))
             p = (1 + (drawn >= chi * (1 - 1e-9)).sum()) / (1 + tables_drawn)
-            test = OutcomeTest("chi-square test by drawn tables", float(p), chi)
-    v, most = cramers_v(table), n * (min(table.shape) - 1)
-    low, high = _noncentral(lambda x: float(stats.ncx2.cdf(chi, df, x)), 4 * chi + 100)
-    ends = [min(1.0, math.sqrt(each / most)) for each in (low, high)]
-    return test, {"cramers_v": Estimate(v, *ends)}
-
-
-def _noncentral(cdf: Callable[[float], float], most: float) -> tuple[float, float]:
-    """Return the noncentralities at which a statistic is the upper or lower 2.5 % point.
-
-    M. J. Smithson, Confidence Intervals, 2003, section 4.
-    """
-
-    def at(share: float) -> float:
-        if not cdf(1e-9) > share > cdf(most):
-            return 0.0
-        return float(optimize.brentq(lambda x: cdf(x) - share, 1e-9, most))
-
-    return at(0.975), at(0.025)
+            test = OutcomeTest("chi-square test by drawn tables", float(p), float(chi))
+    ends = np.nan_to_num(special.chndtrinc(chi, df, [0.975, 0.025]))  # not a number of chi 0
+    v = np.sqrt(np.array([chi, *ends]) / (float(table.sum()) * (min(table.shape) - 1)))
+    return test, {"cramers_v": Estimate(*np.minimum(v, 1.0).tolist())}
 
 
 def wilson(count: float, n: float) -> Estimate:
@@ -297,10 +270,9 @@ def wilson(count: float, n: float) -> Estimate:
     """
     if not n > 0:
         return Estimate(math.nan)
-    z, share = float(stats.norm.isf(0.025)), count / n
-    middle, half = share + z * z / (2 * n), math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
-    low, high = ((middle + sign * z * half) / (1 + z * z / n) for sign in (-1, 1))
-    return Estimate(share, low, high)
+    z = float(stats.norm.isf(0.025)) ** 2
+    middle, half = count + z / 2, math.sqrt(z * (count * (n - count) / n + z / 4))
+    return Estimate(count / n, (middle - half) / (n + z), (middle + half) / (n + z))
 
 
 def odds_ratio(tables: Floats, j: int) -> Estimate:
@@ -324,8 +296,13 @@ def odds_ratio(tables: Floats, j: int) -> Estimate:
     if not (r > 0 and s > 0):
         return Estimate(math.nan)
     spread = P @ R / (2 * r * r) + (P @ S + Q @ R) / (2 * r * s) + Q @ S / (2 * s * s)
-    half = float(stats.norm.isf(0.025)) * math.sqrt(float(spread))
-    return Estimate(*(r / s * math.exp(sign * half) for sign in (0, -1, 1)))
+    return _ratio(math.log(r / s), float(spread))
+
+
+def _ratio(log: float, variance: float) -> Estimate:
+    """Return a ratio and its interval, given its logarithm and the variance of this."""
+    half = float(stats.norm.isf(0.025)) * math.sqrt(variance)
+    return Estimate(*(math.exp(log + sign * half) for sign in (0, -1, 1)))
 
 
 def association_within(tables: Floats) -> OutcomeTest:
@@ -347,14 +324,19 @@ def association_within(tables: Floats) -> OutcomeTest:
             apart += (table - np.outer(rows, columns) / n).ravel()
             of_rows, of_columns = (np.diag(m) - np.outer(m, m) / n for m in (rows, columns))
             spread += np.kron(of_rows, of_columns) / (n - 1)
-    return _chi("Cochran-Mantel-Haenszel test", *_quadratic(apart, spread))
+    statistic, _, df = _quadratic(apart, spread)
+    return _chi("Cochran-Mantel-Haenszel test", statistic, df)
 
 
-def _quadratic(apart: Floats, spread: Floats) -> tuple[float, int]:
-    """Return z' V^- z and the rank of V, for a sum z whose covariance V may be singular."""
+def _quadratic(z: Floats, spread: Floats, missed: Floats | float = 0.0) -> tuple[float, float, int]:
+    """Return z' V^- z, how much that may be if each z_j is what it misses, and the rank of V.
+
+    The covariance V of the sum z may be singular.
+    """
     inverse = np.linalg.pinv(spread, rcond=1e-10, hermitian=True)
     rank = int(np.linalg.matrix_rank(spread, hermitian=True, tol=1e-10 * max(spread.max(), 1e-300)))
-    return float(apart @ inverse @ apart), rank
+    missed = np.broadcast_to(missed, len(z))
+    return float(z @ inverse @ z), float(missed @ abs(inverse) @ missed), rank
 
 
 # Numbers
@@ -411,8 +393,8 @@ def numbers_compared(
         }
         for j in range(len(every))
     ]
-    test, effect = welch(every, middle, inner), _omega(every, middle, inner)
-    by_site = means_within(n, means, squares)
+    test, by_site = welch(every, middle, inner), means_within(n, means, squares)
+    effect = _omega(means_within(every[None], np.nan_to_num(middle)[None], inner[None]))
     ranks = None if hidden or not cells.size else kruskal(cells)
     return OutcomeComparison(name, "number", test, by_site, ranks, effect, clusters)
 
@@ -433,21 +415,23 @@ def welch(n: Floats, means: Floats, squares: Floats) -> OutcomeTest:
     return OutcomeTest(name, float(stats.f.sf(f, *df)), float(f), df)
 
 
-def _omega(n: Floats, means: Floats, squares: Floats) -> dict[str, Estimate]:
-    """Return omega squared, the share of the variance that is between clusters."""
-    there = n > 0
-    n, means, within = n[there], means[there], float(squares[there].sum())
-    k, total = len(n), float(n.sum())
-    if k < 2 or total <= k or not within > 0:
+def _omega(test: OutcomeTest) -> dict[str, Estimate]:
+    """Return omega squared, the share of the variance that is between clusters, from an F test.
+
+    The ends are those at whose noncentrality F is the upper or lower 2.5 % point (M. J. Smithson,
+    Confidence Intervals, 2003, section 4).
+    """
+    if not test.df:
         return {}
-    between, mean = (
-        float((n * (means - (n * means).sum() / total) ** 2).sum()),
-        within / (total - k),
-    )
-    f, df = between / (k - 1) / mean, (k - 1, total - k)
-    ends = _noncentral(lambda x: float(stats.ncf.cdf(f, *df, x)), 4 * f * k + 100)
-    omega = (between - (k - 1) * mean) / (between + within + mean)
-    return {"omega_squared": Estimate(max(omega, 0.0), *(x / (x + total) for x in ends))}
+    f, (a, b) = test.statistic, test.df
+
+    def miss(x: float, share: float) -> float:
+        return float(np.nan_to_num(stats.ncf.cdf(f, a, b, x))) - share  # not a number far away
+
+    most, shares = 4 * f * (a + 1) + 100, (0.975, 0.025)
+    far = [optimize.brentq(miss, 0, most, (p,)) if miss(0, p) > 0 else 0.0 for p in shares]
+    value = max(a * (f - 1) / (a * f + b + 1), 0.0)
+    return {"omega_squared": Estimate(value, *(x / (x + a + b + 1) for x in far))}
 
 
 def means_within(n: Floats, means: Floats, squares: Floats) -> OutcomeTest:
@@ -514,6 +498,9 @@ def survival_compared(
 ) -> OutcomeComparison:
     """Return the comparison of clusters by the time to an event.
 
+    The hazard ratio of a cluster beside all others is that of R. Peto et al., Br. J. Cancer 35,
+    1977: exp(z / v), of z observed less expected events, whose logarithm has the variance 1 / v.
+
     Parameters
     ----------
     name, time : str
@@ -532,19 +519,21 @@ def survival_compared(
     with np.errstate(divide="ignore", invalid="ignore"):
         high = np.cumprod(np.where(n > 0, 1 - died / n, 1.0), axis=1)
         low = np.cumprod(np.where(n > left, 1 - died / (n - left), 1.0), axis=1)
-    _, z, spread = log_rank(died[None], left[None])
-    pooled = (log_rank(*each.sum(axis=1, keepdims=True))[0] for each in ways)
-    within = (log_rank(*each)[0] for each in ways)
-    test, by_site = (max(each, key=lambda t: np.nan_to_num(t.p)) for each in (pooled, within))
+    pooled = [log_rank(*each.sum(axis=1, keepdims=True)) for each in ways]
+    (_, z, spread), within = pooled[0], [log_rank(*each) for each in ways]
+    test, by_site = (
+        max((each for each, _, _ in tests), key=lambda t: np.nan_to_num(t.p))
+        for tests in (pooled, within)
+    )
     clusters = []
     for j, own in enumerate(died.sum(axis=1).tolist()):
         past = np.flatnonzero(high[j] <= 0.5)
-        expected = own - float(z[j])
+        expected, v = own - float(z[j]), float(spread[j, j])
         each = {
             "rows": float(n[j, 0]),
             "events": own,
             "expected": expected,
-            "hazard_ratio": _peto(float(z[j]), float(spread[j, j])),
+            "hazard_ratio": _ratio(float(z[j]) / v, 1 / v) if v > 0 else Estimate(math.nan),
             "median": float(edges[1 + past[0]]) if len(past) else math.inf,
             "time": edges[1:].tolist(),
             "at_risk": n[j].tolist(),
@@ -561,17 +550,6 @@ def at_risk(out: Floats) -> Floats:
     """Return the weight of the rows at risk when each cell begins, from those that leave in it."""
     n: Floats = np.cumsum(out[..., ::-1], axis=-1)[..., ::-1]
     return n
-
-
-def _peto(z: float, v: float) -> Estimate:
-    """Return the hazard ratio of a cluster beside all others, from observed less expected events.
-
-    R. Peto et al., Br. J. Cancer 35, 1977: exp(z / v), whose logarithm has the variance 1 / v.
-    """
-    if not v > 0:
-        return Estimate(math.nan)
-    half = float(stats.norm.isf(0.025)) / math.sqrt(v)
-    return Estimate(*(math.exp(z / v + sign * half) for sign in (0, -1, 1)))
 
 
 def log_rank(events: Floats, censored: Floats) -> tuple[OutcomeTest, Floats, Floats]:
@@ -623,12 +601,15 @@ def log_rank(events: Floats, censored: Floats) -> tuple[OutcomeTest, Floats, Flo
         stay = 1 - (own / np.where(n > 0, n, 1.0)).max(axis=1)
         few += weight * alone * stay
         many += weight * every / np.maximum(every - before, 1.0)
-    spread, low, high = (_covariance(share, weight) for weight in (tied, few, many))
-    test = _chi("log-rank test", *_quadratic(z, spread))
-    if not test.df[0] > 0:
+    spread, ends = _covariance(share, tied), []
+    statistic, _, df = _quadratic(z, spread)
+    if not df:
         return OutcomeTest("log-rank test"), z, spread
-    smallest, largest = _root(z, missed, high, -1), _root(z, missed, low, 1)
-    return replace(test, between=(smallest, largest)), z, spread
+    for weight, sign, unknown in ((many, -1, 0.0), (few, 1, math.inf)):
+        value, error, rank = _quadratic(z, _covariance(share, weight), missed)
+        root = max(math.sqrt(max(value, 0.0)) + sign * math.sqrt(error), 0.0)
+        ends.append(root**2 if rank >= len(z) - 1 else unknown)
+    return replace(_chi("log-rank test", statistic, df), between=(ends[0], ends[1])), z, spread
 
 
 def _covariance(share: Floats, weight: Floats) -> Floats:
@@ -636,13 +617,3 @@ def _covariance(share: Floats, weight: Floats) -> Floats:
     p, w = np.moveaxis(share, 1, -1).reshape(-1, share.shape[1]), weight.ravel()
     found: Floats = np.diag(w @ p) - (p * w[:, None]).T @ p
     return found
-
-
-def _root(z: Floats, missed: Floats, spread: Floats, sign: int) -> float:
-    """Return the extreme of z' V^- z if each z_j may be wrong by as much as it misses."""
-    k = len(z)
-    if np.linalg.matrix_rank(spread, hermitian=True) < k - 1:
-        return math.inf if sign > 0 else 0.0
-    inverse = np.linalg.pinv(spread, rcond=1e-10, hermitian=True)
-    root, error = math.sqrt(max(float(z @ inverse @ z), 0.0)), float(missed @ abs(inverse) @ missed)
-    return max(root + sign * math.sqrt(error), 0.0) ** 2

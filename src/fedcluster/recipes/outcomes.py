@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import inf
 
 import numpy as np
@@ -23,7 +24,7 @@ from fedcluster.model.outcomes import (
 from fedcluster.model.profiles import is_zero_or_one
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.preprocessing.moments import FEWEST_IN_CELL
-from fedcluster.recipes.profiling import ColumnSums, Layout, first_sums, layout_of
+from fedcluster.recipes.profiling import Column, ColumnSums, Layout, first_sums, layout_of
 from fedcluster.rounds import Plan
 
 
@@ -60,33 +61,18 @@ def comparing(
         To be asked about rows with assigned clusters.
     """
     seen = yield from _summed(k, reported, smallest, time)
-    at = {name: int(places[0]) for name, _, places in seen.layout}
-    clock = -1 if time is None else at[time]
-    if time is not None and (clock not in seen.grids or not seen.binary):
+    if time is not None and (seen.clock not in seen.grids or not seen.binary):
         raise InputError(
             f"time={time!r} needs numbers, and an outcome of 0 and 1 that happens then"
         )
-    conditions = [(i + 1, value) for i in seen.binary for value in (0, 1)] if time else []
-    asked: dict[tuple[int, int | None, int], Task] = {
-        (i, given, value): _cells(seen.about, i, grid, given, value)
-        for i, grid in seen.grids.items()
-        for given, value in (conditions if i == clock else [(None, 1)])
+    tasks: dict[tuple[int, int | None], Task] = {
+        (i, None): _cells(seen.about, i, grid) for i, grid in seen.grids.items() if i != seen.clock
     }
-    answers = (yield [*asked.values()]) if asked else ()
-    counted = {key: _by_site(each, k) for key, each in zip(asked, answers, strict=True)}
-    outcomes: list[OutcomeComparison] = []
-    for name, levels, places in seen.layout:
-        i = int(places[0])
-        if levels is not None:
-            outcomes.append(_counts(name, levels, seen, places))
-        elif i in seen.binary and time is None:
-            outcomes.append(_zeros_and_ones(name, seen, i))
-        elif i in seen.binary:
-            told = np.stack([counted[clock, i + 1, value] for value in (1, 0)])
-            ways, hidden = seen.ways(i, told, smallest)
-            outcomes.append(survival_compared(name, str(time), seen.grids[clock], ways, hidden))
-        elif i != clock:
-            outcomes.append(_numbers(name, seen, i, counted.get((i, None, 1))))
+    for i, value in product(seen.binary if time else (), (1, 0)):
+        tasks[i, value] = _cells(seen.about, seen.clock, seen.grids[seen.clock], i + 1, value)
+    answers = (yield [*tasks.values()]) if tasks else ()
+    counted = {key: _by_site(each, k) for key, each in zip(tasks, answers, strict=True)}
+    outcomes = [seen.compared(each, counted, time) for each in seen.layout if each[0] != time]
     if len(seen.sums) == 1:  # of secure sums, nothing is known by site
         whole = "secure sum" if seen.is_total else ""
         outcomes = [replace(each, by_site=OutcomeTest(whole)) for each in outcomes]
@@ -104,7 +90,28 @@ class _Summed:
     grids: Mapping[int, Floats]
     is_total: bool
     together: Floats
-    is_limited: bool
+    least: int
+    clock: int
+
+    def compared(
+        self, column: Column, counted: Mapping[tuple[int, int | None], Floats], time: str | None
+    ) -> OutcomeComparison:
+        """Return the comparison by an outcome, given the weights in cells of it, or of time."""
+        name, levels, places = column
+        i, together = int(places[0]), self.together
+        if levels is not None:
+            return counts_compared(name, levels, *self.counts(places), together)
+        if i not in self.binary:  # in groups, or without spread, it has no cells
+            cells = counted.get((i, None), np.zeros((1, len(together), 0))).sum(axis=0)
+            more = (float(self.about.centers[0, i]), self.lacking(i, cells), together)
+            return numbers_compared(name, *self.moments(i), cells, *more)
+        if time is None:
+            tables = np.moveaxis(self.ones(i)[::-1], 0, 2)
+            return counts_compared(name, ("0", "1"), tables, together=together)
+        told = np.stack([counted[i, value] for value in (1, 0)])
+        hidden = self.lacking(i, told)
+        ways = completed(told, self.ones(i), self.least) if hidden else [told]
+        return survival_compared(name, time, self.grids[self.clock], ways, hidden)
 
     def moments(self, i: int) -> tuple[Floats, Floats, Floats]:
         """Return weights, means less an origin, and sums of squares of a column, (s, k) each."""
@@ -123,14 +130,23 @@ class _Summed:
         ones = np.where(abs(ones - whole) < 1e-6, whole, ones)  # whole but for rounding
         return np.stack([ones, n - ones])
 
-    def ways(self, i: int, told: Floats, least: int) -> tuple[list[Floats], float]:
-        """Return in which ways limits may hide rows of cells of time, and how many they hide."""
-        hidden = self.lacking(i, float(told.sum()))
-        return completed(told, self.ones(i), least) if hidden else [told], hidden
+    def counts(self, places: NDArray[np.intp]) -> tuple[Floats, float]:
+        """Return the counts of texts (s, k, l), and the weight of rows of clusters left out.
 
-    def lacking(self, i: int, counted: float) -> float:
+        These are the clusters of which a site tells only a part.
+        """
+        tables, hidden = [], 0.0
+        for own in self.sums.values():
+            table, known = own.weights[:, places], own.known[:, int(own.texts[places[0]]) - 1]
+            whole = known - table.sum(axis=1) <= 1e-9 * known
+            hidden += float(known[~whole].sum())
+            tables.append(np.where(whole[:, None], table, 0.0))
+        return np.stack(tables), hidden
+
+    def lacking(self, i: int, counted: Floats) -> float:
         """Return the weight of the rows with a value that are in no cell, if there are limits."""
-        return max(float(self.moments(i)[0].sum() - counted), 0.0) if self.is_limited else 0.0
+        here = self.moments(i)[0].sum() - counted.sum()
+        return max(float(here), 0.0) if self.least > 1 else 0.0
 
 
 def completed(told: Floats, ones: Floats, least: int) -> list[Floats]:
@@ -159,8 +175,9 @@ def _summed(k: int, reported: Preprocessor, smallest: int, time: str | None) -> 
     numbers = [int(places[0]) for _, levels, places in layout if levels is None]
     binary = [i for i in numbers if is_zero_or_one(means[i], spreads[i])]
     usual = 2.0 * smallest * k * len(first.sizes) if smallest > 1 else float(FEWEST_IN_CELL)
-    fewest = {int(at[0]): usual for _, _, at in layout}
-    for clock in (int(at[0]) for name, _, at in layout if name == time and smallest > 1):
+    fewest = dict.fromkeys(numbers, usual)
+    clock = next((int(at[0]) for name, _, at in layout if name == time), -1)
+    if clock >= 0 and smallest > 1:
         # rows with an event and others are counted apart; of more rows, a smaller share is hidden
         fewest[clock] = max(2 * usual, 0.4 * (2 * usual * first.weights[:, clock].sum()) ** 0.5)
     edges = {
@@ -176,15 +193,14 @@ def _summed(k: int, reported: Preprocessor, smallest: int, time: str | None) -> 
     }
     sums = {at: ColumnSums(about, Answers({at: own})) for at, own in again.by_site.items()}
     is_total, together = bool(again.summed), ColumnSums(about, again).together
-    return _Summed(layout, about, sums, binary, grids, is_total, together, smallest > 1)
+    return _Summed(layout, about, sums, binary, grids, is_total, together, smallest, clock)
 
 
 def _around(mean: float, spread: float, n_cells: float, most_cells: int = 400) -> Floats:
     """Return edges of cells that are finest at the mean and reach ten spreads from it."""
     n = int(np.clip(2 * n_cells, 20, most_cells))
-    inner = coarse(mean + spread * np.sinh(np.linspace(-3.0, 3.0, n)), 20.0 * spread + abs(mean))
-    edges: Floats = np.r_[-inf, np.unique(inner), inf]
-    return edges
+    cuts = mean + spread * np.sinh(np.linspace(-3.0, 3.0, n))
+    return _edges(cuts, 20.0 * spread + abs(mean))
 
 
 def _even(counts: Floats, edges: Floats, fewest: float, most_cells: int = 400) -> Floats:
@@ -192,7 +208,12 @@ def _even(counts: Floats, edges: Floats, fewest: float, most_cells: int = 400) -
     upto = np.cumsum(np.maximum(counts, 0.0))[:-1]
     n = int(np.clip(upto[-1] // fewest, 2, most_cells))
     places = np.interp(np.linspace(0, upto[-1], n + 1)[1:-1], upto, edges[1:-1])
-    edges = np.r_[-inf, np.unique(coarse(places, np.abs(places).max())), inf]
+    return _edges(places, np.abs(places).max())
+
+
+def _edges(cuts: Floats, largest: float) -> Floats:
+    """Return the edges of cells between cuts, which are rounded and may repeat."""
+    edges: Floats = np.r_[-inf, np.unique(coarse(cuts, largest)), inf]
     return edges
 
 
@@ -212,30 +233,3 @@ def _by_site(answers: Answers, k: int) -> Floats:
     """Return the weights in the cells of each cluster, (s, k, c), by site."""
     every = [each.weights.reshape(k + 1, -1)[:k] for each in answers.by_site.values()]
     return np.maximum(np.stack(every), 0.0)
-
-
-def _counts(
-    name: str, levels: Sequence[str], seen: _Summed, places: NDArray[np.intp]
-) -> OutcomeComparison:
-    """Return the comparison by a text, without what a site tells in part of a cluster."""
-    tables, hidden = [], 0.0
-    for own in seen.sums.values():
-        table, known = own.weights[:, places], own.known[:, int(own.texts[places[0]]) - 1]
-        whole = known - table.sum(axis=1) <= 1e-9 * known
-        hidden += float(known[~whole].sum())
-        tables.append(np.where(whole[:, None], table, 0.0))
-    return counts_compared(name, levels, np.stack(tables), hidden, seen.together)
-
-
-def _zeros_and_ones(name: str, seen: _Summed, i: int) -> OutcomeComparison:
-    """Return the comparison by a number that is 0 or 1."""
-    tables = np.moveaxis(seen.ones(i)[::-1], 0, 2)
-    return counts_compared(name, ("0", "1"), tables, together=seen.together)
-
-
-def _numbers(name: str, seen: _Summed, i: int, by_site: Floats | None) -> OutcomeComparison:
-    """Return the comparison by a number: in groups, or without spread, it has no cells."""
-    cells = np.zeros((len(seen.about.centers), 0)) if by_site is None else by_site.sum(axis=0)
-    origin = float(seen.about.centers[0, i])
-    hidden = seen.lacking(i, float(cells.sum())) if cells.size else 0.0
-    return numbers_compared(name, *seen.moments(i), cells, origin, hidden, seen.together)

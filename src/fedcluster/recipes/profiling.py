@@ -22,8 +22,9 @@ from fedcluster.preprocessing import Category, PreprocessingSpec, Preprocessor
 from fedcluster.preprocessing.moments import FEWEST_IN_CELL, MOST_CELLS
 from fedcluster.rounds import Plan, gather, with_preprocessing
 
-Layout = Sequence[tuple[str, tuple[str, ...] | None, NDArray[np.intp]]]
-"""Layout of rows in their own units: the name, the levels of a text, the positions in a row."""
+Column = tuple[str, tuple[str, ...] | None, NDArray[np.intp]]
+"""A column of rows in their own units: the name, the levels of a text, the positions in a row."""
+Layout = Sequence[Column]
 
 
 def profiling(
@@ -354,9 +355,7 @@ def _ends(edges: Floats, cell: int) -> tuple[float, float]:
     return (stop, stop) if start == -inf else (start, start) if stop == inf else (start, stop)
 
 
-def _profile(
-    column: tuple[str, tuple[str, ...] | None, NDArray[np.intp]], sums: ColumnSums, medians: Floats
-) -> ColumnProfile:
+def _profile(column: Column, sums: ColumnSums, medians: Floats) -> ColumnProfile:
     """Return the profile of one column."""
     name, levels, places = column
     weights = sums.weights_of_all

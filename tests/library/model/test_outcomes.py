@@ -21,6 +21,7 @@ from fedcluster.model.outcomes import (
     holm,
     kruskal,
     log_rank,
+    numbers_compared,
     odds_ratio,
 )
 from fedcluster.privacy import Groups
@@ -220,6 +221,18 @@ def test_clusters_that_differ_nowhere_are_said_to_differ_in_one_study_of_twenty(
         ]
     assert (rejected.mean(axis=0) >= 0.04).all(), rejected.mean(axis=0)
     assert (rejected.mean(axis=0) <= 0.06).all(), rejected.mean(axis=0)
+
+
+@pytest.mark.parametrize("n", [1e2, 4e3, 1e5])
+def test_the_share_of_a_large_difference_has_an_interval_about_it(n):
+    """The distribution function of a noncentral F is not a number far from its middle."""
+    means, ends = np.array([[0.0, 0.5, 1.0]]), []
+    for apart in (1.0, 4.0):
+        sums = (np.full((1, 3), n), apart * means, np.full((1, 3), n))
+        share = numbers_compared("cost", *sums, np.zeros((3, 0))).effect["omega_squared"]
+        assert 0 < share.low < share.value < share.high < 1
+        ends.append(share.high - share.low)
+    assert ends[0] < 3 / np.sqrt(3 * n)
 
 
 def test_what_a_site_holds_back_is_left_out_and_said():
