@@ -248,7 +248,8 @@ class World:
     def fit(self, job: Mapping[str, Any], name: str = "fit") -> dict[str, Any]:
         """Carry out a job, and resume it however often it is broken off; return its outcome."""
         for site in self.sites.values():
-            self.start(site)
+            if site.program is None:
+                self.start(site)
         content: dict[str, Any] = {"job": name, "parameters": job, "columns": None}
         content |= {"sites": sorted(self.sites)}
         content |= {"out": "result", "quorum": None, "secure": self.secure}

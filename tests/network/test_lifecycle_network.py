@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
 from collections.abc import Iterator
@@ -145,6 +146,11 @@ def test_a_key_is_revoked_while_a_run_goes_on(running: RunningFederation, tmp_pa
     assert "its key was revoked on" in told[0]["reason"]
     again = running.command("site", "start", running.site("west") / "site.toml", name="again")
     assert again.wait() == TAKEN_BACK
+    without = running.run(
+        "fit", "-k", 3, "--set", "fit.max_iter=2", *FIT, "--quorum", 2, "--out", tmp_path / "two"
+    )
+    assert without.wait() == 0, without.said()
+    assert re.search(r"west.*its key was revoked on", without.said()), without.said()
     change(running, "rotate-key", "west")
     running.join("west")
     assert fit(running, tmp_path / "after") == set(ROWS)

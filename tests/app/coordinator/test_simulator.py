@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +22,8 @@ import numpy as np
 import pytest
 from simulator import Faults, World, grouped, simulated_disk
 
+from fedcluster_app.coordinator.runs import RunQueue
+from fedcluster_app.site import membership
 from fedcluster_app.site.membership import SiteAuditor
 from fedcluster_app.site.worker import ReceivedModels
 from fedcluster_app.tables.outputs import check_folder
@@ -49,6 +52,13 @@ MEMORY = Path("/dev/shm")
 """A file system in memory, where there is one: SQLite waits for a disk that cannot be simulated."""
 
 
+@contextmanager
+def memory(otherwise: Path) -> Iterator[Path]:
+    """A folder in memory, where that is possible."""
+    with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else otherwise) as folder:
+        yield Path(folder)
+
+
 @pytest.fixture
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
     """Play the history of a seed; return the world, and its model and history to the last bit."""
@@ -58,9 +68,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
     with simulated_disk(monkeypatch) as on:
 
         def played(seed: int, faults: Faults, *, secure: bool = False) -> tuple[World, str]:
-            place = MEMORY if MEMORY.is_dir() else tmp_path
-            with TemporaryDirectory(dir=place) as folder:
-                world = World(Path(folder), ROWS, seed, faults, secure=secure)
+            with memory(tmp_path) as folder:
+                world = World(folder, ROWS, seed, faults, secure=secure)
                 on(world)
                 try:
                     world.fit(JOB | {"init": "sums"} if secure else JOB)
@@ -109,34 +118,62 @@ def test_a_thousand_more(first: int, play: Play) -> None:
     histories(play, range(first, first + 10), FEW, secure=True)
 
 
-def size(folder: Path, *, kept: tuple[str, ...]) -> tuple[int, int]:
+def size(folder: Path, *, kept: tuple[str, ...] = ()) -> tuple[int, int]:
     """The bytes of the files that grow with each run, and of all others."""
     files = {path: path.stat().st_size for path in folder.rglob("*") if path.is_file()}
     grows = sum(n for path, n in files.items() if path.relative_to(folder).parts[0] in kept)
     return grows, sum(files.values()) - grows
 
 
-@pytest.mark.parametrize("runs", [6, pytest.param(300, marks=pytest.mark.long)])
-def test_folders_grow_by_logs_and_records_alone(runs: int, tmp_path: Path, monkeypatch) -> None:
-    """By less than 25 kB a run at a site, and at the coordinator, which may prune them."""
+@pytest.fixture
+def lasting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    """A world without faults, whose sites answer any number of runs."""
     monkeypatch.setattr("fedcluster_app.report.page.report_page", lambda *_: "")
-    many = PolicyLimits(max_runs_per_day=runs, max_rounds_per_day=100 * runs)
+    many = PolicyLimits(max_runs_per_day=10**5, max_rounds_per_day=10**6)
     monkeypatch.setattr("simulator.Policy", partial(Policy, many))
-    with simulated_disk(monkeypatch) as on:
-        on(world := World(tmp_path, ROWS, 0, Faults()))
-        for seed in range(runs):
-            world.run = world.run.with_name(f"run-{seed}")
-            world.run.mkdir(exist_ok=True)
-            world.lives = 0
-            world.fit(JOB | {"seed": seed})
-    folders = [site.folder for site in world.sites.values()]
-    for folder, kept in {
-        **dict.fromkeys(folders, (LOG, "questions")),
-        world.run.parent: (),
-    }.items():
-        logs, others = size(folder, kept=kept or tuple(path.name for path in folder.iterdir()))
+    with simulated_disk(monkeypatch) as on, memory(tmp_path) as folder:
+        on(world := World(folder, ROWS, 0, Faults()))
+        yield world
+
+
+def play_runs(world: World, seeds: range) -> None:
+    """Play a run for each seed, and prune the folders of runs as the queue does."""
+    for seed in seeds:
+        world.run = world.run.with_name(f"run-{seed}")
+        world.run.mkdir(exist_ok=True)
+        world.lives = 0
+        world.fit(JOB | {"seed": seed})
+        rmtree(world.run.with_name(f"run-{seed - RunQueue.kept}"), ignore_errors=True)
+
+
+def test_folders_grow_by_logs_and_records_alone(lasting: World) -> None:
+    """By less than 25 kB a run at a site, and at the coordinator, which may prune them."""
+    play_runs(lasting, range(runs := 6))
+    runs_folder = lasting.run.parent
+    folders = {site.folder: (LOG, "questions") for site in lasting.sites.values()}
+    everything = tuple(path.name for path in runs_folder.iterdir())
+    for folder, kept in (folders | {runs_folder: everything}).items():
+        logs, others = size(folder, kept=kept)
         assert 0 < logs < 25_000 * runs
         assert others < 200_000
+
+
+@pytest.mark.long
+def test_ten_thousand_runs_take_as_much_room_as_half_of_them(
+    lasting: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files of 1 MB in the log for 64, and 2 MB of questions for 64, so that all are full."""
+    small = partial(membership.Membership, log_megabytes=1, questions_megabytes=2)
+    monkeypatch.setattr(membership, "Membership", small)
+    sizes = []
+    for seeds in (range(5000), range(5000, 10_000)):
+        play_runs(lasting, seeds)
+        folders = [site.folder for site in lasting.sites.values()] + [lasting.run.parents[1]]
+        sizes.append([size(folder)[1] for folder in folders])
+    *at_sites, at_coordinator = sizes[1]
+    assert max(at_sites) < 20 << 20
+    assert at_coordinator < 25_000 * RunQueue.kept
+    assert sizes[1] == pytest.approx(sizes[0], rel=0.06)  # one file of the log of sixteen
 
 
 # Mistakes that were made once, or nearly: each is found again

@@ -80,8 +80,7 @@ def run_job(grid: Grid, folder: Path) -> str:
 
     def connect(content: Mapping[str, Any]) -> RemoteEngine:
         nodes = partial(known_nodes, folder.parents[1] / "flower")
-        sites = [site for site in content["sites"] if nodes().get(site)]
-        return engine_of(FlowerCarrier(grid, nodes), sites, content, folder)
+        return engine_of(FlowerCarrier(grid, nodes), content["sites"], content, folder)
 
     return run_in_folder(connect, folder, _reason)
 
