@@ -664,6 +664,12 @@ def columns() -> Iterator[Trap]:
     yield trap("a column of one site", alone, "left out", "extra", "only west has it")
 
 
+def digits() -> Iterator[Trap]:
+    long = base(67)
+    long["south"]["bmi"][7] = "18446744073709551616"
+    yield trap("a number of 20 digits", long, "refused", "bmi", "has more digits than a number")
+
+
 def sheets() -> Iterator[Trap]:
     def excel(change: Callable[[pd.DataFrame], pd.DataFrame]) -> dict[str, bytes]:
         files = {}
@@ -683,6 +689,8 @@ def sheets() -> Iterator[Trap]:
     yield Trap("dates of a sheet", dated, "left out", "admitted", "dates")
     padded = excel(lambda frame: frame.assign(area=[f"0{1000 + 13 * i}" for i in range(N)]))
     yield Trap("numbers of a sheet as text", padded, "left out", "area", "zeros in front")
+    uncomputed = excel(lambda frame: frame.assign(twice=[f"=A{i + 2}*2" for i in range(N)]))
+    yield Trap("formulas without values", uncomputed, "refused", "", "cell E2 of sheet 'Sheet1'")
     two = io.BytesIO()
     with pd.ExcelWriter(two) as book:
         for title in ("May", "June"):
@@ -701,7 +709,7 @@ def traps() -> list[Trap]:
     """All traps."""
     makers = (
         sentinels, units, compared, no_features, spellings, keys, dates, writings, typings,
-        hardly_used, shapes,
+        hardly_used, shapes, digits,
     )  # fmt: skip
     return [each for make in makers for each in make()]
 

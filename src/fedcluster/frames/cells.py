@@ -51,8 +51,8 @@ def parsed(text: str, decimal: str | None = POINT) -> float:
     Raises
     ------
     ValueError
-        If the text is not a number, or is ambiguous because it has a point although the decimal
-        sign is a comma.
+        If the text is not a number, is ambiguous because it has a point although the decimal sign
+        is a comma, or is a whole number with more digits than a float holds.
 
     Examples
     --------
@@ -66,7 +66,22 @@ def parsed(text: str, decimal: str | None = POINT) -> float:
     if "_" in text:
         # Python would read the underscore as part of a number
         raise ValueError(f"{text!r} is a code")
+    if is_long(text):
+        raise ValueError(f"{text!r} has more digits than a number")
     return float(text.replace("\u2212", "-"))
+
+
+def is_long(text: str) -> bool:
+    """Return whether a text is a whole number with more digits than a float holds, as long keys.
+
+    Examples
+    --------
+    >>> [is_long(text) for text in ("20230301181139587", "-2000000000000000000", "1e30", "0.1")]
+    [True, False, False, False]
+    """
+    digits = text.strip().removeprefix("-")
+    # Number of digits that a float holds of any number.
+    return digits.isdecimal() and len(digits.rstrip("0")) > 15 and int(digits) > 2**53
 
 
 def is_number(text: str, decimal: str | None = POINT) -> bool:
@@ -684,6 +699,17 @@ def is_numeric(column: pa.ChunkedArray, decimal: str | None = POINT) -> bool:
     )
 
 
+def in_digits(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column, as text if some of its whole numbers have more digits than a float holds."""
+    kind, texts = column.type, pa.string()
+    if pa.types.is_decimal(kind) and kind.scale == 0:
+        return column.cast(texts)
+    if not pa.types.is_integer(kind):
+        return column
+    held = column.cast(pa.float64(), safe=False).cast(kind, safe=False)
+    return column if held.equals(column) else column.cast(texts)
+
+
 def as_floats(column: pa.ChunkedArray, decimal: str | None = POINT) -> NDArray[np.floating[Any]]:
     """Return a numeric column as floats with NaN for missing values; float32 is kept.
 
@@ -843,7 +869,8 @@ def mostly_numbers(levels: Sequence[str], codes: Floats) -> bool:
     [(usual, _)] = Counter(symbols).most_common(1) or [(("", ""), 0)]
     numbers = np.array(
         [
-            (symbol == usual != ("", "")) or may_be_number(text) or is_written_number(text)
+            not is_long(text)
+            and ((symbol == usual != ("", "")) or may_be_number(text) or is_written_number(text))
             for text, symbol in zip(levels, symbols, strict=True)
         ],
         dtype=bool,

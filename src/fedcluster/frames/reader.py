@@ -26,8 +26,10 @@ from fedcluster.frames.cells import (
     days_of_numbers,
     days_of_texts,
     has_short_years,
+    in_digits,
     is_amount,
     is_date,
+    is_long,
     is_number,
     is_numeric,
     is_text,
@@ -592,7 +594,7 @@ class Reader:
             return Column(name), self._known_numbers(name, cells)
         if pa.types.is_temporal(cells.type):
             return self._dated(name, days_of(cells))
-        if not is_text(cells.type):
+        if not is_text((cells := in_digits(cells)).type):
             return self._measured(name, self._not_infinite(name, cells))
         if not is_coded and is_numeric(cells, decimal):
             return self._measured(name, as_floats(cells, decimal))
@@ -862,6 +864,8 @@ def _no_number(
     if not isinstance(cell, str):
         return row, f"the value, a {type(cell).__name__}, is not a number; {mend}"
     there = [each for each in cells if isinstance(each, str) and not is_missing(each)]
+    if is_long(cell):
+        return row, f"{cell.strip()!r} has more digits than a number holds; {mend}"
     if what := complaint(cell, there, decimal):
         return row, what
     if is_amount(cell):

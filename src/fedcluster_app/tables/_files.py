@@ -17,12 +17,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from io import BytesIO
 from itertools import islice, pairwise
 from pathlib import Path
+from posixpath import join, normpath
 from typing import Any, TextIO
 from urllib.parse import quote
+from xml.etree import ElementTree
+from zipfile import ZipFile
 
 import pyarrow as pa
+import pyarrow.compute
 import pyarrow.csv
 
 from fedcluster.errors import InputError, ReadingNote, listed
@@ -133,8 +138,8 @@ class CsvFile:
         options = self._options(columns, dict.fromkeys(texts, pa.string()))
         with self._whole(), self._stream() as stream:
             rows = pa.csv.read_csv(stream, *options).rename_columns(columns)
-        zoned = _zoned(rows.schema)
-        return self.read(columns, [*texts, *zoned]) if zoned else TablePart(self, 0, rows)
+        again = _misread(rows)
+        return self.read(columns, [*texts, *again]) if again else TablePart(self, 0, rows)
 
     def parts(
         self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
@@ -170,13 +175,14 @@ class CsvFile:
     def _numbers(self, columns: Sequence[str], types: Mapping[str, Any]) -> dict[str, Any]:
         """Return the columns, read as floats, whose first values are numbers or missing."""
         first = next(self._blocks(columns, types), None)
-        kinds = {} if first is None else {field.name: field.type for field in first.rows.schema}
-        zoned = [] if first is None else _zoned(first.rows.schema)
-        return dict.fromkeys(zoned, pa.string()) | {
-            name: pa.float64()
-            for name, kind in kinds.items()
-            if pa.types.is_integer(kind) or pa.types.is_null(kind)
+        if first is None:
+            return {}
+        numbers = {
+            field.name: pa.float64()
+            for field in first.rows.schema
+            if pa.types.is_integer(field.type) or pa.types.is_null(field.type)
         }
+        return numbers | dict.fromkeys(_misread(first.rows), pa.string())
 
     def _blocks(self, columns: Sequence[str], types: Mapping[str, Any]) -> Iterator[TablePart]:
         """Read columns by name, one block of the file at a time."""
@@ -276,9 +282,21 @@ class CsvFile:
                 yield line, record or [""]
 
 
-def _zoned(schema: pa.Schema) -> list[str]:
-    """Return the columns that Arrow read as times of UTC, which their texts may not be."""
-    return [each.name for each in schema if getattr(each.type, "tz", None)]
+def _misread(rows: pa.Table) -> list[str]:
+    """Return the columns to read again as text.
+
+    These are times of UTC, which their texts may not be, and numbers that may be long keys, whose
+    last digits a float does not hold.
+    """
+    zoned, long = [], []
+    for name, column in zip(rows.column_names, rows.columns, strict=True):
+        if getattr(column.type, "tz", None):
+            zoned.append(name)
+        elif pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
+            ends = pa.compute.min_max(column).as_py().values()
+            if any(end is not None and 2.0**53 < abs(end) < math.inf for end in ends):
+                long.append(name)
+    return zoned + long
 
 
 OTHER_FILES = {
@@ -632,7 +650,7 @@ def open_excel(
     header = next((i for i, line in below if any(cell != "" for cell in line)), None)
     if header is None:
         raise InputError(f"{path} is empty; expected a header line and rows")
-    first = tuple(str(cell).strip() for cell in lines[header])
+    first = tuple(" ".join(str(cell).split()) for cell in lines[header])
     start = header + has_header(path, first, names)
     _fill_merged(path, lines, ranges, start, skip or 0)
     columns = zip(*lines[start:], strict=True) if lines[start:] else [()] * len(first)
@@ -723,7 +741,38 @@ def _sheet(path: Path, name: str | None) -> tuple[list[list[Any]], Sequence[Merg
         except (calamine.CalamineError, calamine.ZipError, calamine.XmlError) as error:
             raise InputError(f"{path} is not a whole Excel file: {error}") from error
     used = _only_table(path, held)
+    if any("" in line for line in held[used]):
+        _check_computed(path, used)
     return held[used], found[used].merged_cell_ranges or ()
+
+
+def _check_computed(path: Path, sheet: str) -> None:
+    """Raise an error for formulas without a value, as programs write that do not compute them."""
+    with ZipFile(path) as file:
+        related = ElementTree.fromstring(file.read("xl/_rels/workbook.xml.rels"))
+        targets = {each.attrib["Id"]: each.attrib["Target"] for each in related}
+        about = next(
+            each.attrib
+            for each in ElementTree.fromstring(file.read("xl/workbook.xml")).iter()
+            if each.tag.endswith("}sheet") and each.attrib["name"] == sheet
+        )
+        target = next(targets[held] for key, held in about.items() if key.endswith("}id"))
+        cells = file.read(normpath(join("/xl", target))[1:])
+    if b"<f" not in cells:
+        return
+    empty = []
+    for _, cell in ElementTree.iterparse(BytesIO(cells)):
+        if cell.tag.endswith("}c"):
+            held = {each.tag.rpartition("}")[2]: each.text for each in cell}
+            if "f" in held and not held.get("v") and cell.attrib.get("t") != "str":
+                empty.append(cell.attrib["r"])
+            cell.clear()
+    if empty:
+        more = f", and so have {len(empty) - 1:,} more" if empty[1:] else ""
+        raise InputError(
+            f"{path}: cell {empty[0]} of sheet {sheet!r} has a formula but no value{more}; open "
+            "the file in a spreadsheet program, which computes them, and save it"
+        )
 
 
 def _shown(book: Any) -> list[str]:

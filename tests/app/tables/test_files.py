@@ -2,10 +2,12 @@
 
 import gzip
 import os
+import re
 import stat
 from pathlib import Path
 from threading import get_ident
 from typing import Any
+from zipfile import ZipFile
 
 import numpy as np
 import openpyxl
@@ -414,6 +416,57 @@ def test_other_merged_cells_are_refused_by_their_place(rows, cells, why):
     merged("n.xlsx", rows, cells)
     with pytest.raises(InputError, match=f"n.xlsx: the cells {cells} {why}"):
         read_sites(named_sources(["n.xlsx"]), ColumnRoles(raw=True))
+
+
+@pytest.mark.parametrize("cells", [["=A2*2", "=A3*2", "=A4*2"], [62.5, "=A3*2", 90]])
+def test_formulas_without_a_value_are_refused(cells):
+    """As programs write them that do not compute; a formula's empty text is a missing value."""
+    merged("n.xlsx", [["age", "twice"], *zip([31, 47, 45], cells, strict=True)])
+    place = "B2 of sheet 'Sheet' has a formula but no value, and so have 2 more"
+    place = place if cells[0] == "=A2*2" else "B3 of sheet 'Sheet' has a formula but no value;"
+    with pytest.raises(InputError, match=rf"n\.xlsx: cell {place}"):
+        read_sites(named_sources(["n.xlsx"]), ColumnRoles(raw=True))
+
+
+def test_a_formula_may_have_an_empty_text():
+    merged("n.xlsx", [["age", "twice"], [31, 62], [47, "=IF(A3,TEXT(,),1)"], [45, 90]])
+    written = b'<c r="B3" t="str"><f>IF(A3,TEXT(,),1)</f><v></v></c>'
+    with ZipFile("n.xlsx") as old, ZipFile("m.xlsx", "w") as new:
+        for name in old.namelist():
+            cells = old.read(name)
+            new.writestr(name, re.sub(rb'<c r="B3"[^>]*>.*?</c>', lambda _: written, cells))
+    found = read_sites(named_sources(["m.xlsx"]), ColumnRoles(raw=True))["m"].data
+    np.testing.assert_array_equal(found.X, [[31, 62], [47, np.nan], [45, 90]])
+
+
+LONG = ["20230301181139587", "20230301181139591", "20230301181139593"]
+
+
+def test_whole_numbers_with_more_digits_than_a_float_are_texts():
+    text = "\n".join(["moment,price", *map(",".join, zip(LONG, "123", strict=True))])
+    found = read(text, columns=ColumnRoles(raw=True)).data
+    assert found.columns[0].levels == tuple(LONG)
+    table = pa.table({"moment": pa.array([*map(int, LONG)]), "price": [1, 2, 3]})
+    for kind in (pa.int64(), pa.uint64(), pa.decimal128(20, 0)):
+        cast = table.set_column(0, "moment", table["moment"].cast(kind))
+        pa.parquet.write_table(cast, "long.parquet")
+        same = read_sites(named_sources(["long.parquet"]), ColumnRoles(raw=True))["long"].data
+        assert same.columns[0].levels == tuple(LONG)
+    with pytest.raises(InputError, match=f"'{LONG[0]}' has more digits than a number holds"):
+        read(text, columns=("moment", "price"))
+
+
+@pytest.mark.parametrize("cell", ["1e18", "2000000000000000000", "1234567890123456", "1e-300"])
+def test_other_long_numbers_are_numbers(cell):
+    found = read(f"x,y\n{cell},1\n-{cell},2\n3,4\n", columns=ColumnRoles(raw=True)).data
+    assert found.X[:, 0].tolist() == [float(cell), -float(cell), 3.0]
+
+
+def test_one_cell_with_too_many_digits_is_named():
+    text = "x,y\n1,1\n18446744073709551616,2\n3,4\n"
+    said = "row 2 (line 3 of north.csv): '18446744073709551616' has more digits than a number holds"
+    found = read(text, columns=ColumnRoles(raw=True))
+    assert found.unreadable == {"x": f"{said}; leave the column out"}
 
 
 @pytest.mark.parametrize("ending", ["csv", "xlsx"])
