@@ -60,7 +60,7 @@ def not_known(model: Any) -> Iterator[str]:
     )
     if model.adjusts:
         yield "Offsets of sites are drawn anew, as large as those of the fit."
-    elif "precisions_cholesky" not in model.memory and _variances(model) is None:
+    elif "precisions_cholesky" not in model.memory and _root(model) is None:
         yield (
             "The model does not hold how wide clusters are: a quarter of the distance between the "
             "nearest two centres is taken for their deviation."
@@ -76,7 +76,12 @@ def _within_clusters(model: Any, n: int, rng: Generator) -> tuple[Floats, Labels
     places = rng.choice(len(shares), n, p=shares / shares.sum())
     rows = parts.centers[places]
     if not is_mixture:
-        return rows + rng.normal(size=rows.shape) @ _root(model), places.astype(np.int32)
+        root = _root(model)
+        if root is None:
+            apart = np.linalg.norm(model.centers[:, None] - model.centers, axis=2)
+            wide = apart[apart > 0].min(initial=math.inf) / 4
+            root = _along(model, wide if math.isfinite(wide) else 1.0)
+        return rows + rng.normal(size=rows.shape) @ root, places.astype(np.int32)
     for j in np.unique(places):
         rows[places == j] += drawn(kind, parts, j, int((places == j).sum()), rng)
     shift, scale = _scaling(state.memory)
@@ -95,48 +100,40 @@ def _numbers(how: Preprocessor) -> tuple[NDArray[np.intp], Floats]:
     return stops[how.places(NumericColumn)] - 1, np.array([c.scale for c in how.numeric])
 
 
-def _root(model: Any) -> Floats:
-    """Return the matrix (p, p) that makes of normal numbers what lies within clusters."""
-    how, (_, p) = model.by_name, model.centers.shape
-    places, scale = _numbers(how)
-    if how.effects is not None:
-        root = np.zeros((p, p))
-        root[np.ix_(places, places)] = np.linalg.cholesky(np.array(how.effects.noise)).T / scale
-        two = _two_values(model)
-        root[:, [j for j, c in zip(places, how.numeric, strict=True) if c.name in two]] = 0.0
-        return root
-    variances = _variances(model)
-    if variances is None:
-        apart = np.linalg.norm(model.centers[:, None] - model.centers, axis=2)
-        nearest = apart[apart > 0].min(initial=math.inf)
-        numbers = how.principal is not None or np.isin(np.arange(p), places)
-        variances = np.full(p, nearest / 4 if math.isfinite(nearest) else 1.0) ** 2 * numbers
-    return np.diag(np.sqrt(variances))
+def _root(model: Any) -> Floats | None:
+    """Return the matrix (p, p) that makes of normal numbers what lies within clusters.
 
-
-def _variances(model: Any) -> Floats | None:
-    """Return the variance (p,) within clusters, 0 in columns of levels; None if it is unknown."""
+    None if the model does not hold how wide these are.
+    """
     how, C, weights, known = model.by_name, model.centers, model.weights, known_columns(model)
-    shares = np.maximum(weights, 0.0) / max(weights.sum(), 1e-300)
-    variances: Floats = np.zeros(C.shape[1])
-    places, scale = _numbers(how)
+    shares, (_, scale) = np.maximum(weights, 0.0) / max(weights.sum(), 1e-300), _numbers(how)
+    within = model.inertia / max(weights.sum(), 1e-300)
+    if how.effects is not None:
+        return _along(model, np.linalg.cholesky(np.array(how.effects.noise)).T / scale)
     if isinstance(how.principal, Principal):
         between = shares @ (C - shares @ C) ** 2
-        variances = np.maximum(np.array(how.principal.variances) - between, variances)
-        return variances
+        return _along(model, np.sqrt(np.maximum(np.array(how.principal.variances) - between, 0.0)))
     if known is not None and known.is_exact and not how.unit and how.principal is None:
-        varies = [column.name not in known.levels for column in how.numeric]
-        variances[places] = varies * known.within / scale**2
-        return variances
-    within = model.inertia / max(weights.sum(), 1e-300)
+        return _along(model, np.sqrt(known.within) / scale)
     if model.algorithm.get("objective") != "inertia" or not math.isfinite(within):
         return None
     if how.principal is None:  # levels vary within clusters too, as they are 0 or one value
         top = np.array([isinstance(c, Category) / c.scale for c in how.columns for _ in c.names])
         within -= float((shares @ np.maximum(C * (top - C), 0.0))[top > 0].sum())
-    variances[places if how.principal is None else slice(None)] = max(within, 0.0)
-    variances /= max(1, int(np.count_nonzero(variances)))
-    return variances
+    n = C.shape[1] if how.principal else max(1, len(scale))
+    return _along(model, math.sqrt(max(within, 0.0) / n))
+
+
+def _along(model: Any, wide: Floats | float) -> Floats:
+    """Return a matrix (p, p) that is wide along the columns of numbers, but for two values."""
+    how, p = model.by_name, model.centers.shape[1]
+    places, two = _numbers(how)[0], _two_values(model)
+    if how.principal is not None:
+        return np.eye(p) * wide
+    root = np.zeros((p, p))
+    root[np.ix_(places, places)] = wide if np.ndim(wide) == 2 else np.eye(len(places)) * wide
+    root[:, [j for j, c in zip(places, how.numeric, strict=True) if c.name in two]] = 0.0
+    return root
 
 
 def _offsets(model: Any, n_sites: int, rng: Generator) -> Floats:

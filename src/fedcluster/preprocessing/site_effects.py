@@ -82,7 +82,7 @@ def registered(
     weights: Floats,
     centers: Floats,
     starts: Floats,
-    spread: Floats | None = None,
+    spread: Floats,
     how: Registration = Registration(),
 ) -> tuple[Floats, Floats]:
     """Return the offset (d,) of one site and its shares (k,), the most likely of several starts.
@@ -97,8 +97,8 @@ def registered(
         The centres of the subtypes.
     starts : ndarray of shape (m, d)
         The offsets to start from; see `starts_of`.
-    spread : ndarray of shape (d,), optional
-        The variance of offsets between sites; without it, any offset is as likely as any other.
+    spread : ndarray of shape (d,)
+        The variance of offsets between sites.
     how : Registration, optional
         The number of steps, and the prior.
 
@@ -106,13 +106,14 @@ def registered(
     --------
     >>> centers = np.array([[0.0], [10.0]])
     >>> rows = np.array([[2.5], [3.5], [12.0], [13.0], [14.0]])
-    >>> offset, shares = registered(rows, np.ones(5), centers, starts_of(rows.mean(0), centers))
-    >>> float(offset[0]), shares.round(2)
-    (3.0, array([0.42, 0.58]))
+    >>> starts = starts_of(rows.mean(0), centers)
+    >>> offset, shares = registered(rows, np.ones(5), centers, starts, np.array([100.0]))
+    >>> offset.round(2), shares.round(2)
+    (array([2.99]), array([0.42, 0.58]))
     """
     k, n = len(centers), weights.sum()
     b, mean = starts, weights @ X / n
-    shrink = 1.0 if spread is None else n * spread / (n * spread + 1.0)
+    shrink = n * spread / (n * spread + 1.0)
     shares = np.full((len(b), k), 1 / k)
     near = weights * (centers @ X.T - (centers**2).sum(1)[:, None] / 2)
     for step in range(how.steps + 1):
@@ -129,9 +130,7 @@ def registered(
         shares = (r + how.prior_rows / k) / (n + how.prior_rows)
         b = shrink * (mean - r / n @ centers)
     found = (np.log(total) + top).sum(1) + how.prior_rows / k * np.log(shares).sum(1)
-    found += n * (b @ mean - (b**2).sum(1) / 2)
-    if spread is not None:
-        found -= (b**2 / (2 * spread + 1e-12)).sum(1)
+    found += n * (b @ mean - (b**2).sum(1) / 2) - (b**2 / (2 * spread + 1e-12)).sum(1)
     best = int(found.argmax())
     return b[best], shares[best]
 
@@ -180,10 +179,8 @@ def own_deviations(
     persons = None if persons is None else persons[order]
     found, z = _own_clusters(X, weights, within)
     kept = _are_enough(z, weights, persons, least)
-    if kept.all():
-        return found, n
-    if not kept.any():
-        return np.zeros(X.shape[1]), 0.0
+    if kept.all() or not kept.any():
+        return found * kept.all(), n * kept.all()
     share = float(weights[kept].sum()) / n
     persons = None if persons is None else persons[kept]
     return own_deviations(X[kept], weights[kept], within * share, least, persons)
@@ -215,15 +212,16 @@ def _own_clusters(
     return found, z
 
 
-def gains_of(own: Floats, typical: Floats, variance: Floats, n: Floats | float) -> Floats:
-    """Return gains of sites with n rows: their own deviations relative to typical ones, shrunk.
-
-    The logarithm of a deviation of n rows has the variance 1 / 2n; those of gains have another.
-    """
-    known = own > 1e-6 * typical
-    apart = np.log(np.where(known, own, 1.0) / np.where(known, typical, 1.0))
-    gains: Floats = np.exp(np.clip(apart, -3.0, 3.0) * variance / (variance + 0.5 / n))
+def gains_of(logs: Floats, variance: Floats, errors: Floats | float) -> Floats:
+    """Return gains, given their logarithms, the variances of these in general, and of errors."""
+    shrunk = variance / np.maximum(variance + errors, 1e-300)
+    gains: Floats = np.exp(np.clip(logs, -3.0, 3.0) * shrunk)
     return gains
+
+
+def logs_of(deviations: Floats) -> Floats:
+    """Return logarithms of deviations, 0 of those that are not known."""
+    return np.log(np.where(deviations > 0, deviations, 1.0))
 
 
 def gains_beside(
@@ -331,15 +329,16 @@ class SiteEffects:
         if told.any():  # along codes, rows would part in clusters of their own
             inside = np.broadcast_to(within, len(told))[told]
             own, n = own_deviations(X[:, told], weights, inside, self.least, persons)
-            gains[told] = gains_of(own, typical[told], variance[told], max(n, 1.0))
+            # the logarithm of a deviation of n rows has the variance 1 / 2n
+            apart = (logs_of(own) - logs_of(typical[told])) * (own > 1e-6 * typical[told])
+            gains[told] = gains_of(apart, variance[told], 0.5 / max(n, 1.0))
         centers, noise = np.array(self.centers), np.diag(np.array(self.noise))
         for _ in range(Registration().gains):
-            offset, r = self._found((X - still) / gains + still, weights, persons)
+            _, r = self._found((X - still) / gains + still, weights, persons)
             if not r.any():
                 break
-            log_gain, error = gains_beside(X, r, within, centers, noise)
-            shrunk = variance * told / (variance + error)
-            gains = np.exp(np.clip(log_gain, -3.0, 3.0) * shrunk)
+            logs, errors = gains_beside(X, r, within, centers, noise)
+            gains = gains_of(logs, variance * told, errors)
         offset, _ = self._found((X - still) / gains + still, weights, persons)
         return 1.0 / gains, offset - still * (1.0 - 1.0 / gains)
 
@@ -377,7 +376,7 @@ class SiteEffects:
             If not.
         """
         C, noise, spread = map(np.array, (self.centers, self.noise, self.spread))
-        gains = np.array(self.gains) if self.gains else np.zeros((3, width))
+        gains = np.array(self.gains or np.zeros((3, width)))
         shapes = [C.shape[1:], noise.shape, spread.shape, gains.shape]
         if shapes != [(width,), (width, width), (width,), (3, width)]:
             raise ValueError("offsets and gains of sites must be of as many columns as are numbers")

@@ -32,6 +32,7 @@ from fedcluster.preprocessing.site_effects import (
     common_axes,
     gains_beside,
     gains_of,
+    logs_of,
     own_deviations,
     registered,
     starts_of,
@@ -105,15 +106,8 @@ class Points:
         """Return gains (S, d) told by sites' own clusters; typical deviations, variances (2, d)."""
         sites = zip(self.of_sites(), self.inside, strict=True)
         own = np.array([own_deviations(X, w, inside)[0] for (X, w), inside in sites])
-        told = own > 0
-        logs = np.log(np.where(told, own, 1.0))
-        n = self.sizes[:, None] * told
-        rows = np.maximum(n.sum(axis=0), 1.0)
-        middle = (n * logs).sum(axis=0) / rows
-        spread = (n * (logs - middle) ** 2).sum(axis=0) - (told.sum(axis=0) - 1) / 2
-        typical, variance = np.exp(middle) * told.any(axis=0), np.maximum(spread, 0.0) / rows
-        gains = gains_of(own, typical, variance, self.sizes[:, None])
-        return gains, np.stack([typical, variance])
+        # the logarithm of a deviation of n rows has the variance 1 / 2n
+        return self._gains(logs_of(own), 0.5 / self.sizes[:, None], own > 0)
 
     def divided(self, by: Floats) -> Points:
         """Return points divided by a number for each column, at each site or at all."""
@@ -121,19 +115,27 @@ class Points:
         return replace(self, X=X, inside=self.inside / by**2)
 
     def gains_beside(
-        self, model: SiteModel, before: Floats, is_told: NDArray[np.bool_]
+        self, model: SiteModel, before: Floats, told: NDArray[np.bool_]
     ) -> tuple[Floats, Floats]:
-        """Return gains (S, d) told by a model of points divided by others, and their variance."""
+        """Return the same gains told by a model of points divided by others."""
         r, _ = expected(self.divided(before), model)
         noise, cuts = np.diag(model.noise), self.cuts[1:-1]
         each = zip(self.of_sites(), np.split(r, cuts), self.inside, strict=True)
         found = [gains_beside(X, own, within, model.centers, noise) for (X, _), own, within in each]
         logs, errors = (np.array(one) for one in zip(*found, strict=True))
-        weight = self.sizes[:, None] / self.sizes.sum()
-        logs = (logs - (weight * logs).sum(axis=0)) * is_told
-        variance = np.maximum((weight * (logs**2 - errors)).sum(axis=0), 0.0)
-        shrunk = variance / np.maximum(variance + errors, 1e-300)
-        return np.exp(np.clip(logs, -3.0, 3.0) * shrunk), variance
+        return self._gains(logs, errors, told)
+
+    def _gains(
+        self, logs: Floats, errors: Floats, told: NDArray[np.bool_]
+    ) -> tuple[Floats, Floats]:
+        """Return gains (S, d), given their logarithms; their middle and variance (2, d)."""
+        weight = self.sizes[:, None] * told
+        weight = weight / np.maximum(weight.sum(axis=0), 1.0)
+        middle = (weight * logs).sum(axis=0)
+        apart = (logs - middle) * told
+        variance = np.maximum((weight * (apart**2 - errors)).sum(axis=0), 0.0)
+        typical = np.exp(middle) * (weight > 0).any(axis=0)
+        return gains_of(apart, variance, errors), np.stack([typical, variance])
 
     @cached_property
     def sites(self) -> NDArray[np.intp]:
@@ -195,10 +197,10 @@ class SiteModel:
     log_likelihood: float = -np.inf
     counts: Floats = field(default_factory=lambda: np.zeros((0, 0)))
 
-    def bic(self, n: float, *, offsets: bool = True) -> float:
+    def bic(self, n: float) -> float:
         """Return the Bayesian information criterion for n rows; smaller is better."""
         (k, d), sites = self.centers.shape, len(self.offsets)
-        free = k * d + (sites - 1) * d * offsets + sites * (k - 1) + d * (d + 1) / 2
+        free = k * d + (sites - 1) * d * self.offsets.any() + sites * (k - 1) + d * (d + 1) / 2
         return float(-2 * self.log_likelihood + free * np.log(n))
 
     @property
@@ -236,13 +238,11 @@ class SiteModel:
 
     def in_words(self, points: Points, names: Sequence[str], seed: int, gains: Floats) -> list[str]:
         """Return whether offsets are needed, and of which columns; and how much gains differ."""
-        apart = [
-            f"{np.exp(v**0.5):.2f} in {name}" for _, v, name in zip(*gains, names, strict=False)
-        ]
+        pairs = zip(gains[1], names, strict=False)
+        apart = [f"{np.exp(v**0.5):.2f} in {name}" for v, name in pairs]
         factors = [f"Gains of sites differ by factors of {listed(apart)}."] if apart else []
         n = points.weights.sum()
-        without = best_model(points, seed, offsets=False).bic(n, offsets=False)
-        gain = without - self.bic(n)
+        gain = best_model(points, seed, offsets=False).bic(n) - self.bic(n)
         sizes = np.sqrt(self.spread / np.diag(self.noise))
         most = [
             j for j in np.argsort(-sizes, kind="stable").tolist() if sizes[j] >= SITE_EFFORT.named
@@ -291,36 +291,28 @@ def best_model(
 
     The search ends when two numbers more were worse.
     """
-    n, best, worse = points.weights.sum(), None, 0
-    fit = fitted_model if offsets else model_without_offsets
-    less = replace(effort, registrations=2, steps=30) if offsets else effort
-    for k in range(1, min(effort.most, len(points.X)) + 1):
-        model = fit(points, k, seed, less)
-        if best is None or model.bic(n, offsets=offsets) < best.bic(n, offsets=offsets):
-            best, worse = model, 0
-        elif (worse := worse + 1) == 2:
-            break
-    assert best is not None
-    whole = fit(points, len(best.centers), seed, effort) if offsets else best
-    return max(best, whole, key=lambda model: model.log_likelihood)
+    n, less = points.weights.sum(), replace(effort, registrations=2, steps=30)
+    models, at = list[SiteModel](), 0
+    while len(models) - at <= 2 and len(models) < min(effort.most, len(points.X)):
+        fit = fitted_model if offsets else model_without_offsets
+        models.append(fit(points, len(models) + 1, seed, less if offsets else effort))
+        at = int(np.argmin([model.bic(n) for model in models]))
+    whole = fitted_model(points, at + 1, seed, effort) if offsets else models[at]
+    return max(models[at], whole, key=lambda model: model.log_likelihood)
 
 
 def modelled(
     points: Points, seed: int, have_gains: bool, effort: Effort = SITE_EFFORT
 ) -> tuple[Points, Floats, SiteModel, Floats, Floats]:
     """Return points in deviations, these, their model, typical and variance of gains, and gains."""
-    if not have_gains:
-        points, deviations = points.in_deviations()
-        none = np.ones_like(points.means)
-        return points, deviations, best_model(points, seed, effort), np.empty((2, 0)), none
-    gains, of_gains = points.own_gains()
+    gains, of_gains = points.own_gains() if have_gains else (np.ones(1), np.zeros((2, 0)))
     points, deviations = (whole := points).divided(gains).in_deviations()
     model, whole = best_model(points, seed, effort), whole.divided(deviations)
-    for _ in range(effort.gains):
-        gains, of_gains[1] = whole.gains_beside(model, gains, of_gains[0] > 0)
+    for _ in range(effort.gains if have_gains else 0):
+        gains, (_, of_gains[1]) = whole.gains_beside(model, gains, of_gains[0] > 0)
         points = whole.divided(gains)
         model = em(points, model, effort)
-    return points, deviations, model, of_gains, gains
+    return points, deviations, model, of_gains, np.broadcast_to(gains, points.means.shape)
 
 
 def model_without_offsets(points: Points, k: int, seed: int, effort: Effort) -> SiteModel:
@@ -337,19 +329,16 @@ def fitted_model(points: Points, k: int, seed: int, effort: Effort = SITE_EFFORT
     noise = points.noise_at_sites(k, rng)
     begun = []
     for centers, offsets in _starts(points, k, noise, effort, rng):
-        start = _registered(points, start_of(centers, offsets, noise), None)
+        start = _registered(points, start_of(centers, offsets, noise))
         begun.append(em(points, start, replace(effort, steps=10), full=False))
     begun.sort(key=lambda model: -model.log_likelihood)
-    best = None
+    found = []
     for model in begun[: effort.kept]:
         for _ in range(effort.registrations if k > 1 else 0):
             model = _registered(points, model, model.spread)
             model = em(points, model, replace(effort, steps=15))
-        model = em(points, model, effort)
-        if best is None or model.log_likelihood > best.log_likelihood:
-            best = model
-    assert best is not None
-    return best
+        found.append(em(points, model, effort))
+    return max(found, key=lambda model: model.log_likelihood)
 
 
 def start_of(centers: Floats, offsets: Floats, noise: Floats) -> SiteModel:
@@ -394,7 +383,7 @@ def _grown(points: Points, centers: Floats, k: int, noise: Floats, rng: Generato
     """Return k centres: those of a site, and among the rows that these explain worst."""
     while len(centers) < k:
         start = start_of(centers, np.zeros_like(points.means), 1.5 * noise)
-        rest = points.X - _registered(points, start, None).offsets[points.sites]
+        rest = points.X - _registered(points, start).offsets[points.sites]
         far = ((rest[:, None] - centers) ** 2).sum(2).min(1)
         is_far = far >= np.quantile(far, 0.9)
         X, w = rest[is_far], points.weights[is_far]
@@ -410,12 +399,9 @@ def found_offsets(points: Points, model: SiteModel) -> Floats:
     return _registered(points, model, model.spread).offsets
 
 
-def _registered(points: Points, model: SiteModel, spread: Floats | None) -> SiteModel:
+def _registered(points: Points, model: SiteModel, spread: Floats | float = 1e9) -> SiteModel:
     """Return the model in which each site has looked for its offset."""
-    if spread is None:
-        white = whitening(model.noise)
-    else:
-        white, spread = common_axes(model.noise, spread)
+    white, spread = common_axes(model.noise, np.broadcast_to(spread, len(model.noise)))
     centers, current = model.centers @ white, model.offsets @ white
     found = [
         registered(X @ white, w, centers, np.vstack([at, starts_of(mean, centers)]), spread)
@@ -471,21 +457,18 @@ def moved(
 ) -> tuple[Floats, Floats]:
     """Return the centres and offsets of highest likelihood for given memberships."""
     total, used = counts.sum(0), counts.sum(0) > 1e-8
-    sums = r.T @ points.X
-    if fixed:
-        means = sums / np.maximum(total, 1e-300)[:, None]
-        return np.where(used[:, None], means, model.centers), model.offsets
-    shares = counts / points.sizes[:, None]
+    sums, means = r.T @ points.X, np.zeros_like(model.offsets) if fixed else points.means
+    shares = np.zeros_like(counts) if fixed else counts / points.sizes[:, None]
     L = np.diag(total) - counts.T @ shares
     values, along = np.linalg.eigh(L)
     # what the sites do not tell of the centres, as where each has one subtype, stays as it is
     is_told = values > 1e-9 * total.max()
     told = along[:, is_told]
-    centers = told @ ((told.T @ (sums - counts.T @ points.means)) / values[is_told, None])
+    centers = told @ ((told.T @ (sums - counts.T @ means)) / values[is_told, None])
     centers += model.centers - told @ (told.T @ model.centers)
     centers += (sums.sum(0) - total @ centers) / total.sum()
     centers = np.where(used[:, None], centers, model.centers)
-    return centers, points.means - shares @ centers
+    return centers, means - shares @ centers
 
 
 def _noise(points: Points, r: Floats, centers: Floats, offsets: Floats, full: bool) -> Floats:

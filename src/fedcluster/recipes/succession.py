@@ -131,12 +131,10 @@ def succession_table(content: Mapping[str, Any]) -> Table:
     for each in content["clusters"]:
         then, now, moved = (short_number(each[key]) for key in ("rows_then", "rows_now", "moved"))
         moved = moved if moved == "–" else f"{each['moved']:+.2f} {each['column']}"
-        p, p_grown = (
-            said_p(each[key])[2:].removeprefix("= ") or "–"
-            for key in ("chance_moved", "chance_grown")
-        )
+        p, grown = (each[key] for key in ("chance_moved", "chance_grown"))
+        p, grown = (said_p(each).removeprefix("p ").removeprefix("= ") for each in (p, grown))
         who = (str(each["cluster"]), each["name"], ", ".join(each["became"]))
-        rows.append((*who, then, now, p_grown, moved, p))
+        rows.append((*who, then, now, grown, moved, p))
     return Table(
         "Clusters since the earlier fit, in deviations; probabilities of a change by chance",
         ("cluster", "name", "became", "rows then", "now", "by chance", "moved", "by chance"),
@@ -216,8 +214,8 @@ def continued(
     Plan of (Result, Succession)
         The clusters, those that are gone among them, with a weight of 0; and what has changed.
     """
+    _check(model, columns, found.state)
     before, after, state = model.by_name, by_columns(how, columns), found.state
-    _check(model, columns, state)
     own = assigned_rows(model.state, model.assigned_by, before)
     other = assigned_rows(state, found.algorithm, after)
     plans: list[Plan[Any]] = [crossed(own, other), _spread(state, other)]
@@ -225,8 +223,7 @@ def continued(
     crossing, reach, *wide = yield from gather(plans)
     places = after.placed(model.centers_in_units, len(model.centers))
     apart = np.sqrt(np.nansum((places[:, None] - state.centers) ** 2, axis=2))
-    order = matched(crossing.rows[:, :-1], apart, reach)
-    order[~model.there] = -1
+    order = np.where(model.there, matched(crossing.rows[:, :-1], apart, reach), -1)
     fresh = np.setdiff1d(np.arange(len(state.centers)), order)
     units = dict(zip(after.names, after.invert(state.centers[fresh]).T.tolist(), strict=True))
     beside, stayed = before.placed(units, len(fresh)), order >= 0
@@ -235,21 +232,17 @@ def continued(
         beside, stayed = beside[:0], stayed & ~fed
     centers, weights = yield from _again(model, own, beside, seed, n_replicates)
     centers = _widened(centers, weights[0], *wide) if wide else centers
-    order, lines = np.append(order, fresh), (len(fresh), before.n_columns_out)
+    order = np.append(order, fresh)
     found = replace(found, state=_numbered(found, order, places))
-    moved, changed, grown = _changes(model, centers, weights, stayed, together)
+    then, moved, changed, grown = (
+        np.concatenate([each, np.full((len(fresh), *each.shape[1:]), np.nan)])
+        for each in (model.weights, *_changes(model, centers, weights, stayed, together))
+    )
     added = ", ".join(sorted(set(columns) - set(model.columns)))
-    new = np.full(lines, np.nan)
+    notes = (f"The earlier fit had no column {added}.",) if added else ()
+    names, rows = _names(model, found, how, columns), found.state.weights
     return found, Succession(
-        _names(model, found, how, columns),
-        order,
-        np.append(model.weights, np.full(len(fresh), np.nan)),
-        found.state.weights,
-        np.vstack([moved, new]),
-        np.vstack([changed, new]),
-        np.append(grown, np.full(len(fresh), np.nan)),
-        before.names_out,
-        (f"The earlier fit had no column {added}.",) if added else (),
+        names, order, then, rows, moved, changed, grown, before.names_out, notes
     )
 
 
@@ -338,7 +331,7 @@ def _again(
     Plan of (ndarray of shape (n + 1, k, p), ndarray of shape (n + 1, k))
         Centres and weights after the step: of all rows, then of each sample.
     """
-    step, state, there = step_of(model), model.state.standing, model.there
+    step, state, k = step_of(model), model.state.standing, len(model.centers)
     # sites allow few preparations in a run: that of the counts, unless it fills or leaves out rows
     gaps = model.by_name.missing == "ignore" and not isinstance(step, Scatter)
     changes = gaps or getattr(step, "log_noise", None) is not None
@@ -346,19 +339,14 @@ def _again(
     if isinstance(step, Scatter):
         state = State.at(state.centers)
     elif takes_more(model):
-        state = State.at(np.vstack([state.centers[there], beside[~np.isnan(beside).any(axis=1)]]))
+        state = State.at(np.vstack([state.centers, beside[~np.isnan(beside).any(axis=1)]]))
     tasks = [
         Task(step, state, seed, transform, everyone=True, resampled=each)
         for each in (None, *draws(n, seed))
     ]
     made = [_stepped(step, state, each, seed) for each in (yield tasks)]
     centers, weights = (np.array([getattr(m, e) for m in made]) for e in ("centers", "weights"))
-    if not takes_more(model):
-        return centers, weights
-    every = np.zeros((n + 1, len(there))), np.full((n + 1, *model.centers.shape), np.nan)
-    k = int(there.sum())
-    every[0][:, there], every[1][:, there] = weights[:, :k], centers[:, :k]
-    return every[1], every[0]
+    return centers[:, :k], weights[:, :k]
 
 
 def _stepped(step: Any, state: State, answers: Answers, seed: int) -> State:
