@@ -244,21 +244,17 @@ class SiteModel:
         n = points.weights.sum()
         gain = best_model(points, seed, offsets=False).bic(n) - self.bic(n)
         sizes = np.sqrt(self.spread / np.diag(self.noise))
-        most = [
-            j for j in np.argsort(-sizes, kind="stable").tolist() if sizes[j] >= SITE_EFFORT.named
-        ][:5]
-        said = f"Offsets of {len(self.offsets)} sites were subtracted"
-        k = len(self.centers)
-        subtypes = f"{k} subtypes" if k > 1 else "one subtype"
-        if gain <= 0 or not most:
-            said = f"{said}, with {subtypes}; by the likelihood, they are not needed."
-            return [said, *factors]
+        order = np.argsort(-sizes, kind="stable").tolist()
+        most = [j for j in order if sizes[j] >= SITE_EFFORT.named][:5]
         large = ", ".join(f"{names[j]} ({sizes[j]:.1f})" for j in most)
-        return [
-            f"{said}, with {subtypes}. Sites differ by more than their rows, by the likelihood: in "
-            f"{large} standard deviations within a subtype.",
-            *factors,
-        ]
+        subtypes = f"{len(self.centers)} subtypes" if len(self.centers) > 1 else "one subtype"
+        found = (
+            ". Sites differ by more than their rows, by the likelihood: in "
+            f"{large} standard deviations within a subtype."
+        )
+        found = found if gain > 0 and most else "; by the likelihood, they are not needed."
+        said = f"Offsets of {len(self.offsets)} sites were subtracted, with {subtypes}{found}"
+        return [said, *factors]
 
     def doubts(self, names: Sequence[str], fewest: float = 5, share: float = 0.03) -> list[str]:
         """Return a warning of sites outside the largest group that share two subtypes or more.

@@ -185,12 +185,20 @@ def _summed(k: int, reported: Preprocessor, smallest: int, time: str | None) -> 
         for i in numbers
         if i not in binary and spreads[i] > 0 and (first.together == 1).all()
     }
+    if clock in edges:  # an edge beside 0 tells negative times
+        edges[clock] = np.unique(np.r_[edges[clock], np.nextafter(0.0, -inf)])
     cells = [_cells(about, i, each) for i, each in edges.items()]
     again, *counted = yield [Task(ClusterColumns(), about, everyone=True), *cells]
     grids = {
         i: _even(each.total().weights.reshape(k + 1, -1)[-1], edges[i], fewest[i])
         for i, each in zip(edges, counted, strict=True)
     }
+    times = counted[[*edges].index(clock)].by_site if clock in edges else {}
+    for site, each in times.items():
+        if n := each.weights.reshape(k + 1, -1)[-1, edges[clock][1:] < 0].sum():
+            raise InputError(
+                f"time {time!r} is negative in {n:,.0f} of the rows at {site}: mend these"
+            )
     sums = {at: ColumnSums(about, Answers({at: own})) for at, own in again.by_site.items()}
     is_total, together = bool(again.summed), ColumnSums(about, again).together
     return _Summed(layout, about, sums, binary, grids, is_total, together, smallest, clock)

@@ -16,7 +16,7 @@ were fewer rows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -238,12 +238,19 @@ def continued(
         np.concatenate([each, np.full((len(fresh), *each.shape[1:]), np.nan)])
         for each in (model.weights, *_changes(model, centers, weights, stayed, together))
     )
-    added = ", ".join(sorted(set(columns) - set(model.columns)))
-    notes = (f"The earlier fit had no column {added}.",) if added else ()
-    names, rows = _names(model, found, how, columns), found.state.weights
-    return found, Succession(
-        names, order, then, rows, moved, changed, grown, before.names_out, notes
-    )
+    names, notes = _names(model, found, how, columns), tuple(_notes(model, how, columns))
+    changes = (then, found.state.weights, moved, changed, grown)
+    return found, Succession(names, order, *changes, before.names_out, notes)
+
+
+def _notes(model: Model, how: Preprocessor | None, columns: Sequence[str]) -> Iterator[str]:
+    """Yield sentences on what both fits do not have in common."""
+    if added := ", ".join(sorted(set(columns) - set(model.columns))):
+        yield f"The earlier fit had no column {added}."
+    adjusts = how is not None and how.effects is not None
+    if adjusts != model.adjusts:
+        which = "this" if adjusts else "the earlier"
+        yield f"Only {which} fit subtracted offsets of sites, which may seem changes of clusters."
 
 
 def _check(model: Model, columns: Sequence[str], state: State) -> None:

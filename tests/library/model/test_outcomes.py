@@ -330,6 +330,20 @@ def test_what_cannot_be_compared_is_refused(outcomes, time, says):
     assert "\n" not in str(error.value)
 
 
+def test_a_negative_time_is_refused_with_its_site():
+    k, rows = study(1)
+    days = rows[rows[:, 5] == 1, 2]
+    days[:2] = [-4.0, -0.5]
+    rows[rows[:, 5] == 1, 2] = days
+    with pytest.raises(
+        InputError, match="time 'days' is negative in 2 of the rows at s1: mend these"
+    ):
+        compared(k, rows, "died", time="days")
+    assert compared(k, rows, "died", "days")[1].kind == "number"
+    rows[:, 2] = np.where(rows[:, 2] < 0, 0.0, rows[:, 2])
+    assert compared(k, rows, "died", time="days")[0].kind == "survival"
+
+
 def test_the_command_says_what_python_does(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     k, rows = study(2)

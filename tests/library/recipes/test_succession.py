@@ -6,7 +6,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans, Model
+from fedcluster import (
+    FederatedFuzzyCMeans,
+    FederatedGaussianMixture,
+    FederatedKMeans,
+    Model,
+    PreprocessingSpec,
+)
 from fedcluster.errors import InputError
 from fedcluster.recipes.succession import matched
 
@@ -115,6 +121,9 @@ def test_columns_that_differ_are_said_in_one_line() -> None:
     assert more.succession_.plain()["meaning"][-1] == "The earlier fit had no column ldl."
     with pytest.raises(InputError, match="have the column 'sex', and this fit has not"):
         FederatedKMeans(3, previous=first, **how).fit(rows[["age", "bmi"]])
+    own: Any = FederatedKMeans(3, previous=first, prepare=PreprocessingSpec(adjust="site"))
+    meaning = own.fit(rows, sites=np.arange(len(rows)) % 3).succession_.plain()["meaning"]
+    assert meaning[-1].startswith("Only this fit subtracted offsets of sites")
     begun = FederatedKMeans(3, init=first.centers_frame_, algorithm="lloyd", **how).fit(rows)
     np.testing.assert_allclose(begun.cluster_centers_, first.cluster_centers_)
     with pytest.raises(InputError, match="init has 3 centres with the columns age: 3 clusters"):
