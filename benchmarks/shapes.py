@@ -466,6 +466,9 @@ NEAR: dict[str, Callable[[Generator], Rows]] = {
         lambda r: (lambda x: np.c_[x, r.normal(size=300) * np.exp(0.8 * x)])(r.normal(size=300))
     ),
     "a wide one of few": wide_and_few,
+    "one of rare counts": one(lambda r: r.poisson(RARE[0], (900, 5)).astype(float)),
+    "one of rare counts, 300": one(lambda r: r.poisson(RARE[0], (300, 5)).astype(float)),
+    "one of answers": one(lambda r: np.minimum(r.geometric(0.6, (300, 8)), 5).astype(float)),
 }
 """Kinds that the choice of k was wrong about, and their neighbours that it is right about."""
 

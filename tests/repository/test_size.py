@@ -28,19 +28,19 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 29_668,
+    "lines of the library": 29_688,
     "lines of the application": 21_106,
     "modules": 238,
-    "functions": 4_696,
+    "functions": 4_698,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
     "options": 228,
     "options of fit": 25,
     "refused combinations": 48,
-    "words of the pages": 35_994,
+    "words of the pages": 36_000,
     "pages": 28,
-    "lines of tests": 67_202,
+    "lines of tests": 67_267,
     "lines of tests of refusals and pairs": 2_757,
 }
 

@@ -281,7 +281,8 @@ def covariances(kind: Kind, sums: ComponentSums, moved: Floats, shrinkage: float
     """Return variances (k, 1) or (k, p), or covariances (p, p) or (k, p, p).
 
     A component without weight gets the pooled covariance W = sum_j Q_j / sum_j N_j, any other (Q_j
-    + nu W) / (N_j + nu).
+    + nu r W) / (N_j + nu). r is 1, but less for full covariances less than half as wide as W, as
+    `targets` tells: a narrow component in a wide one stays narrow.
     """
     scatter, p = scatters(kind, sums, moved), moved.shape[1]
     if kind.covariance_type == "spherical":
@@ -291,9 +292,28 @@ def covariances(kind: Kind, sums: ComponentSums, moved: Floats, shrinkage: float
         return pooled
     shared = scatter.sum(axis=0) / sums.pooled
     weights = sums.weights + shrinkage
-    flat = (scatter + shrinkage * shared).reshape(len(scatter), -1)
+    target = np.broadcast_to(shared, scatter.shape)
+    if shrinkage and kind.covariance_type == "full":
+        own = scatter / np.maximum(sums.weights, 1e-300)[:, None, None]
+        target = targets(own, shared)[:, None, None] * shared
+    flat = (scatter + shrinkage * target).reshape(len(scatter), -1)
     own = means(flat, weights, np.broadcast_to(shared.ravel(), flat.shape))
     return own.reshape(scatter.shape)
+
+
+def targets(covariances: Floats, pooled: Floats, times: Floats | float = 4.0) -> Floats:
+    """Return r (k,): ``times`` the mean eigenvalue of W^-1 S_j, but 0.02 to 1.
+
+    Pieces of curves are less alike than W, but hardly a quarter of it: they need all of r W.
+
+    Examples
+    --------
+    >>> targets(np.array([[[0.2]], [[3.0]]]), np.ones((1, 1)))
+    array([0.8, 1. ])
+    """
+    inverse = np.linalg.pinv(pooled, hermitian=True)
+    sizes: Floats = np.einsum("kij,ji->k", covariances, inverse) / max(len(pooled), 1)
+    return np.clip(times * sizes, 0.02, 1.0)
 
 
 def variances_of_rows(kind: Kind, sums: ComponentSums, centers: Floats, moved: Floats) -> Floats:
@@ -324,11 +344,11 @@ def variances_of_rows(kind: Kind, sums: ComponentSums, centers: Floats, moved: F
 def regularised(kind: Kind, covariance: Floats, floors: Floats, least: Floats) -> Floats:
     """Return covariances with ``least`` (p,) added to the variances and floors (p,) applied.
 
-    Spherical ones have no floor, and one least variance, (1,).
+    Spherical ones have the largest floor, and one least variance, (1,).
     """
     if kind.covariance_type == "spherical":
-        return np.maximum(covariance, 0.0) + least
-    if kind.covariance_type == "diag":
+        floors = floors.max(initial=0.0, keepdims=True)
+    if kind.covariance_type in ("diag", "spherical"):
         return np.maximum(np.maximum(covariance, 0.0) + least, floors)
     p = len(floors)
     diagonal = np.arange(p)
@@ -400,7 +420,8 @@ class GaussianMixture:
         Whether ``memory["texts"]`` marks columns that are levels of texts. Within a component, text
         and numbers are independent.
     shrinkage : float, default=0
-        nu: S_j <- (Q_j + nu W) / (N_j + nu), W being the pooled covariance within components.
+        nu: S_j <- (Q_j + nu r W) / (N_j + nu), W being the pooled covariance within components; r
+        is 1, or less for narrow ones, as in `covariances`.
     min_weight : float, default=0
         A component of less weight is dropped: its share is 0 from then on, but it keeps its index.
     floors : bool, default=False

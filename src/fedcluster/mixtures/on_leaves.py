@@ -413,11 +413,15 @@ class Search:
     leaves_each = 1.25
     few_leaves = 8
     wide_full = 30  # number of columns up to which separate covariances are tried beside others
+    rows_of_noise = 5
+    """Rows per column from which on they are tried with noise, beside others: of fewer, the rows of
+    a full covariance are those that make it smallest (Rousseeuw & Van Driessen 1999)."""
 
     def __init__(self, rows: LeafRows, kinds: Sequence[Kind]) -> None:
         self.parts, self.rows, self.table = rows.parts(), rows.finer(), rows.table
         wide = self.table.n_numbers > self.wide_full
-        fewer = [kind for kind in kinds if not (wide and kind[0] == "full")]
+        few = self.table.n_seen < self.rows_of_noise * self.table.n_numbers
+        fewer = [kind for kind in kinds if kind[0] != "full" or not (wide or (few and kind[1]))]
         self.kinds = fewer or list(kinds)  # if no shape is left, try those that were asked for
 
     def likely(self) -> list[OnLeaves]:

@@ -292,9 +292,10 @@ def _pairs_apart(groups: Sequence[list[int]], is_apart: NDArray[np.bool_]) -> li
 
 
 def _without_astray(groups: list[list[int]], mixture: Mixture) -> list[list[int]]:
-    """Return groups in which those that are around others join the one that they overlap most."""
-    around = np.zeros(len(mixture.weights), bool) if mixture.around is None else mixture.around
-    for group in [each for each in groups if around[each].all()]:
+    """Return groups in which those mostly around others join the one that they overlap most."""
+    sizes = mixture.weights
+    around = np.zeros(len(sizes), bool) if mixture.around is None else mixture.around
+    for group in [each for each in groups if 2 * sizes[each] @ around[each] > sizes[each].sum()]:
         groups = [each for each in groups if each is not group]
         near = max(groups, key=lambda each: float(mixture.overlaps[np.ix_(group, each)].sum()))
         groups = sorted([sorted(each + group) if each is near else each for each in groups])

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedcluster.algorithms import GaussianMixture
+from fedcluster.algorithms.gaussian_mixture import targets
 from fedcluster.core import Floats, PlannedStep, State, Task
 from fedcluster.metrics.columns import AxisCounts, ColumnShape
 from fedcluster.metrics.gaussians import MixtureOverlap, densities
@@ -228,34 +229,44 @@ def _mixture(
 def _flat(kind: Kind, state: State, table: Table, effort: Effort) -> int:
     """Return the number of components without a spread of their own in some direction.
 
-    Then S_j = (Q_j + nu W) / (N_j + nu) is hardly more than nu W / (N_j + nu) there. W is the mean
-    of S_j by N_j + nu.
+    Then S_j = (Q_j + nu r W) / (N_j + nu) is hardly more than nu r W / (N_j + nu) there.
     """
     step = table.step(kind)
     nu = step.shrinkage
     if kind[0] not in ("full", "diag") or not table.n_numbers:
         return 0
     roots, share = _roots(step, state), state.weights + nu
-    covariances = roots @ np.swapaxes(roots, 1, 2)
-    pooled = np.linalg.cholesky(np.tensordot(share / share.sum(), covariances, 1))
-    inner = np.linalg.solve(pooled, roots)
+    pooled, sizes = shrunk_towards(kind, roots, state.weights, nu)
+    inner = np.linalg.solve(np.linalg.cholesky(pooled), roots)
     least = np.linalg.svd(inner, compute_uv=False)[:, -1] ** 2
-    return int((least <= effort.own * nu / share).sum())
+    return int((least <= effort.own * nu * sizes / share).sum())
+
+
+def shrunk_towards(kind: Kind, roots: Floats, weights: Floats, nu: float) -> tuple[Floats, Floats]:
+    """Return the pooled covariance W (p, p), and r (k,) with S_j = (Q_j + nu r W) / (N_j + nu)."""
+    share, sizes = weights + nu, np.ones(len(weights))
+    covariances = roots @ np.swapaxes(roots, 1, 2)
+    pooled = np.tensordot(share / share.sum(), covariances, 1)
+    times = 4 * share / (weights + 4 * nu)  # as `targets` sees Q_j / N_j, not S_j
+    for _ in range(9 if kind[0] == "full" else 0):  # W is the mean of S_j by N_j + nu r
+        scaled = pooled * (share.sum() / (weights + nu * sizes).sum())
+        sizes = targets(covariances, scaled, times)
+    return pooled * (share.sum() / (weights + nu * sizes).sum()), sizes
 
 
 def _fourth_of_normal(kind: Kind, fitted: Mixture, table: Table) -> float:
     """Return the fourth moment of normal rows about shrunken components, relative to d (d + 2).
 
-    Relative to S_j, Q_j / N_j = S_j + nu (S_j - W) / N_j is A, and the moment (tr A)^2 + 2 tr A^2.
-    A narrow component beside a wide one would seem to have short tails.
+    Relative to S_j, Q_j / N_j = S_j + nu (S_j - r W) / N_j is A, and the moment is (tr A)^2 + 2 tr
+    A^2. A narrow component beside a wide one would seem to have short tails.
     """
     step, state, p = table.step(kind), fitted.state, table.n_numbers
     if kind[0] == "tied" or not p or state is None:
         return 1.0
     roots, n, nu = _roots(step, state), state.weights[:, None, None], step.shrinkage
-    covariances = roots @ np.swapaxes(roots, 1, 2)
-    pooled = ((n + nu) * covariances).sum(axis=0) / (n + nu).sum()
-    own = np.eye(p) + nu * (np.eye(p) - np.linalg.solve(covariances, pooled[None])) / n
+    pooled, sizes = shrunk_towards(kind, roots, state.weights, nu)
+    covariances, target = roots @ np.swapaxes(roots, 1, 2), sizes[:, None, None] * pooled
+    own = np.eye(p) + nu * (np.eye(p) - np.linalg.solve(covariances, target)) / n
     traces, squares = np.einsum("kii->k", own), np.einsum("kij,kji->k", own, own)
     moment = state.weights @ (traces**2 + 2 * squares) / state.weights.sum()
     return float(moment / (p * (p + 2)))

@@ -11,6 +11,7 @@ from sklearn.mixture import GaussianMixture as PooledMixture
 
 from fedcluster import Client, Data, LocalEngine, State, run
 from fedcluster.algorithms import GaussianMixture
+from fedcluster.algorithms.gaussian_mixture import ComponentSums, covariances, regularised
 from fedcluster.core import Algorithm
 from fedcluster.options.choices import COVARIANCES
 from fedcluster.privacy import MinClusterSize
@@ -153,6 +154,27 @@ def test_a_covariance_that_rounding_makes_singular_is_mended_in_any_unit() -> No
     X = np.repeat(rng.normal(size=(80, 1)), 3, axis=1) * [1e6, 1e-6, 1.0]
     fit = run(GaussianMixture(reg_covar=1e-17), sites(Data(X)), State.at(X[:2]), max_rounds=3)
     assert np.isfinite(fit.state.inertia)
+
+
+def test_a_narrow_covariance_is_shrunk_towards_one_as_narrow() -> None:
+    """The mean of both would be hundreds of times as wide: it is scaled down, to 0.02 at least."""
+    narrow, wide = np.eye(2) * 0.001, np.diag([1.0, 2.0])
+    scatter = 50 * np.array([narrow, wide])
+    sums = ComponentSums(np.full(2, 50.0), np.zeros((2, 2)), scatter, 0.0, 100.0, 0.0, np.zeros(2))
+    found = covariances(GaussianMixture("full"), sums, np.zeros((2, 2)), 50.0)
+    pooled = (narrow + wide) / 2
+    size = np.trace(np.linalg.solve(pooled, narrow)) / 2
+    assert 4 * size < 0.02
+    np.testing.assert_allclose(found[0], (narrow + 0.02 * pooled) / 2)
+    np.testing.assert_allclose(found[1], (wide + pooled) / 2)
+
+
+@pytest.mark.parametrize(("kind", "found"), [("spherical", [[0.25]]), ("diag", [[0.25, 0.1]])])
+def test_no_component_is_narrower_than_the_grid_of_a_column(kind: Any, found: Any) -> None:
+    """Else the density of repeated values grows without bounds: cells of counts were clusters."""
+    floors, variances = np.array([0.25, 0.01]), np.array([[0.1, 0.1]])[:, : np.size(found)]
+    each = regularised(GaussianMixture(kind), variances, floors, np.zeros(np.size(found)))
+    np.testing.assert_array_equal(each, found)
 
 
 def by_hand(em: Algorithm, state: State, *parts: Data) -> State:

@@ -19,6 +19,7 @@ from fedcluster import (
     select_k,
 )
 from fedcluster.algorithms import GaussianMixture
+from fedcluster.algorithms.gaussian_mixture import targets
 from fedcluster.core import Column, Grouped, State, Summary
 from fedcluster.core.ranges import Box
 from fedcluster.metrics.columns import AxisCounts, ColumnShape, Shapes, quantiles_of
@@ -28,6 +29,7 @@ from fedcluster.mixtures.table import Table, n_parameters, table_plan, with_nois
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.rounds import run_plan, with_preprocessing
 from fedcluster.selection._likelihood import Mixture, clusters_of, likeliest, merged
+from fedcluster.selection._mixtures import shrunk_towards
 
 RNG = np.random.default_rng(0)
 
@@ -206,6 +208,14 @@ def test_normal_rows_that_cross_are_normal_though_components_are_shrunk() -> Non
     assert not [line for line in chosen.warnings if "two normal populations" in line]
 
 
+def test_rare_counts_of_one_population_are_one_cluster() -> None:
+    """Prepared columns have one deviation but grids of their own: narrower clouds were five."""
+    rows = np.random.default_rng(0).poisson([0.3, 0.5, 0.7, 1.5, 2.5], (300, 5)).astype(float)
+    chosen = select_k(rows, sites=np.arange(300) % 2, prepare="standard", random_state=0)
+    assert chosen.n_clusters == 1
+    assert not chosen.warnings
+
+
 def test_a_chain_of_normal_components_stays_one_only_without_a_valley() -> None:
     """Two are two populations; three in a row between which the density hardly falls are a line."""
     shared = np.diag([9.0, 8.0, 9.0]) + 0.0
@@ -269,6 +279,20 @@ def test_parts_of_a_cluster_that_overlap_little_are_a_doubt(sizes: tuple[float, 
     assert all(said in line for line in doubts)
 
 
+@pytest.mark.parametrize(
+    ("each", "found"), [((30, 14), [[0, 1, 2], [3]]), ((14, 30), [[0, 1], [2], [3]])]
+)
+def test_a_group_of_rows_mostly_around_others_counts_for_the_nearest(
+    each: tuple[int, int], found: list[list[int]]
+) -> None:
+    """The first component is far wider than the clouds that it encloses, the second is not."""
+    shared = np.diag([*each, 200.0, 200.0])
+    shared[0, 1:] = shared[1:, 0] = [7.0, 0.2, 0.1]
+    weights, around = np.diag(shared).copy(), np.array([True, False, False, False])
+    mixture = Mixture("full", 4, weights, shared, 8.0, -9.0, (20, 3), 2, around=around)
+    assert clusters_of(mixture)[0] == found
+
+
 @pytest.mark.parametrize(("each", "doubts"), [(1.6, 1), (2.4, 0)])
 def test_ends_of_a_curve_are_no_doubt_where_what_is_between_overlaps_both(each: float, doubts: int):
     """The ends share no rows, but each of them 8 or 12 % with the middle."""
@@ -280,6 +304,21 @@ def test_ends_of_a_curve_are_no_doubt_where_what_is_between_overlaps_both(each: 
     found = likeliest([curve], 60.0, [1, 2, 3])
     assert found.n_clusters == 1
     assert sum("two parts of it share" in line for line in found.warnings) == doubts
+
+
+def test_what_covariances_were_shrunk_towards_is_found_again() -> None:
+    """A narrow component was shrunk towards as narrow a covariance, a wide one towards the mean."""
+    rng = np.random.default_rng(0)
+    roots = rng.normal(size=(4, 3, 9)) * np.array([0.3, 1.0, 1.7, 0.7])[:, None, None]
+    scatter, n, nu = roots @ np.swapaxes(roots, 1, 2), np.array([20.0, 50.0, 40.0, 9.0]), 2.5
+    pooled = scatter.sum(axis=0) / n.sum()
+    sizes = targets(scatter / n[:, None, None], pooled)
+    assert sizes[0] < 0.5
+    assert sizes[2] == 1.0
+    shrunk = (scatter + nu * sizes[:, None, None] * pooled) / (n + nu)[:, None, None]
+    found, again = shrunk_towards(("full", False), np.linalg.cholesky(shrunk), n, nu)
+    np.testing.assert_allclose(found, pooled, rtol=1e-9)
+    np.testing.assert_allclose(again, sizes, rtol=1e-9)
 
 
 # The verdict

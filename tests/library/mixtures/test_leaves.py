@@ -448,12 +448,16 @@ def test_brief_runs_ask_the_leaves_once_about_each_mixture(monkeypatch: pytest.M
     assert scatters == {("likelihood", 3), ("ward", 2)}
 
 
-@pytest.mark.parametrize(("p", "kinds"), [(30, 7), (31, 5)])
-def test_covariances_of_single_components_are_not_tried_in_many_columns(p: int, kinds: int) -> None:
+@pytest.mark.parametrize(("n", "p", "kinds"), [(150, 30, 7), (149, 30, 6), (300, 31, 5)])
+def test_covariances_of_single_components_are_not_tried_in_many_columns(
+    n: int, p: int, kinds: int
+) -> None:
+    """Of fewer rows than five per column, they are not tried with noise, unless alone."""
     rows: Any = SimpleNamespace(
-        table=SimpleNamespace(n_numbers=p), parts=lambda: None, finer=lambda: None
+        table=SimpleNamespace(n_seen=n, n_numbers=p), parts=lambda: None, finer=lambda: None
     )
     assert len(Search(rows, KINDS).kinds) == kinds
+    assert Search(rows, [("full", True)]).kinds == [("full", True)]
 
 
 def test_leaves_count_the_levels_of_texts_and_what_is_left_of_them() -> None:
@@ -483,7 +487,7 @@ def test_a_number_for_noise_is_its_volume() -> None:
 
 
 def test_components_overlap_by_all_rows_where_only_the_fullest_are_looked_at() -> None:
-    """A fifth of the rows lacks none; what these share is scaled to all."""
+    """A fifth of the rows lacks none; what these share is scaled to all, unless noise has some."""
     X = blobs(3, 80, 3)
     rng = np.random.default_rng(7)
     X[rng.random(X.shape) < 0.4] = np.nan
@@ -492,7 +496,7 @@ def test_components_overlap_by_all_rows_where_only_the_fullest_are_looked_at() -
     how = Preprocessor(tuple(NumericColumn(n, shift=20.0, scale=16.0, fill=0.0) for n in "xyz"))
     engine = LocalEngine([Client(str(i), Data(X[i::2], columns=columns), ()) for i in (0, 1)])
     _, rows = run_plan(with_preprocessing(leaves_plan(how), how), engine).value
-    likely, _ = likely_mixtures(rows, [3])
+    likely = [each for each in likely_mixtures(rows, [3])[0] if not each.kind[1]]
     found = run_plan(with_preprocessing(confirmed_plan(rows, likely[:1]), how), engine).value
     [best] = found
     assert_allclose(best.overlaps.sum(axis=1), best.weights, rtol=0.2)
