@@ -165,8 +165,9 @@ class SiteAuditor(Auditor):
 class QuestionFolder:
     """Folder with one copy of each question in the log, named by its hash.
 
-    If the questions exceed their room, the oldest are removed. Refused questions have a separate
-    folder with a tenth of the room, so that they never displace answered ones.
+    If the questions exceed their room, the oldest are removed, until a sixteenth of it is free: the
+    folder is read for that, which must be rare. Refused questions have a separate folder with a
+    tenth of the room, so that they never displace answered ones.
 
     Parameters
     ----------
@@ -230,15 +231,19 @@ class QuestionFolder:
 
 
 def _drop(folder: Path, room: int) -> tuple[int, list[str]]:
-    """Remove a folder's oldest files until the others fit; return their size, and those removed."""
+    """Remove oldest files of a folder that is too full; return the others' size, and those removed.
+
+    Then a sixteenth of the room is free.
+    """
     files = sorted(
         (about.st_mtime_ns, file.name, about.st_size)
         for file in folder.iterdir()
         if file.is_file() and (about := file.stat())
     )
     size, dropped = sum(each for _, _, each in files), []
+    most = room if size <= room else room - room // 16
     for _, name, each in files:
-        if size <= room:
+        if size <= most:
             break
         (folder / name).unlink(missing_ok=True)
         size -= each

@@ -118,24 +118,25 @@ def test_a_kept_question_that_is_gone_or_changed_is_named(auditor, tmp_path):
 
 
 def test_questions_have_their_room_and_the_log_says_which_ones_went(auditor, tmp_path):
-    """The oldest go; refused ones drive out no answered one."""
+    """The oldest go, some at a time; refused ones drive out no answered one."""
     size = len(exchange(TASKS, "r00").request.content)
-    auditor = SiteAuditor(auditor.log, QuestionFolder(tmp_path / "questions", 10 * size), "host")
-    for i in range(15):
+    auditor = SiteAuditor(auditor.log, QuestionFolder(tmp_path / "questions", 32 * size), "host")
+    for i in range(50):
         auditor.record(exchange(TASKS, f"r{i:02}"))
     for i in range(40):
-        auditor.record(AuditEntry(Request(b"%02d" % i * (size // 2)), b"", refused="no"))
+        auditor.record(AuditEntry(Request(b"%02d" % i * size), b"", refused="no"))
     answered = [path for path in (tmp_path / "questions").iterdir() if path.is_file()]
-    assert len(answered) == 10
+    assert len(answered) == 32
     assert len([*(tmp_path / "questions/refused").iterdir()]) == 1
     lines = [*read_log(tmp_path / "audit.jsonl")]
     dropped = [digest for line in lines for digest in line.get("dropped", ())]
-    assert len(dropped) == 5 + 39
-    assert auditor.questions.check(tmp_path / "audit.jsonl") == 11
-    auditor.record(AuditEntry(Request(bytes(2 * size)), b"", refused="too large"))
+    assert len(dropped) == 18 + 39
+    assert {len(line["dropped"]) for line in lines if "dropped" in line} == {3, 1}
+    assert auditor.questions.check(tmp_path / "audit.jsonl") == 33
+    auditor.record(AuditEntry(Request(bytes(4 * size)), b"", refused="too large"))
     *_, last = read_log(tmp_path / "audit.jsonl")
-    assert (last["kept"], last["question_bytes"]) == (False, 2 * size)
-    assert auditor.questions.check(tmp_path / "audit.jsonl") == 11
+    assert (last["kept"], last["question_bytes"]) == (False, 4 * size)
+    assert auditor.questions.check(tmp_path / "audit.jsonl") == 33
 
 
 def test_a_question_that_cannot_be_kept_is_not_answered(auditor, tmp_path):
