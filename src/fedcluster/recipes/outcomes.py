@@ -111,7 +111,9 @@ class _Summed:
         told = np.stack([counted[i, value] for value in (1, 0)])
         hidden = self.lacking(i, told)
         ways = completed(told, self.ones(i), self.least) if hidden else [told]
-        return survival_compared(name, time, self.grids[self.clock], ways, hidden)
+        found = survival_compared(name, time, self.grids[self.clock], ways, hidden)
+        untimed = 0.0 if hidden else float(self.ones(i).sum() - told.sum())
+        return replace(found, untimed=untimed if untimed > 1e-6 else 0.0)
 
     def moments(self, i: int) -> tuple[Floats, Floats, Floats]:
         """Return weights, means less an origin, and sums of squares of a column, (s, k) each."""

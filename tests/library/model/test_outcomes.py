@@ -134,6 +134,8 @@ def test_tests_equal_those_of_the_pooled_rows(seed):
 def test_survival_lies_within_its_stated_error(seed):
     k, rows = study(seed)
     (found,) = compared(k, rows, "died", time="days")
+    assert found.untimed == (n_gaps := int(np.isnan(rows[:, 2]).sum())) > 0
+    assert f"; {n_gaps} rows have no time" in found.sentence()
     c, died, days = (rows[~np.isnan(rows[:, 2]), j] for j in range(3))
     site = rows[~np.isnan(rows[:, 2]), 5]
     for test, strata in ((found.test, site * 0), (found.by_site, site)):
