@@ -76,8 +76,8 @@ class OutcomeComparison:
     held_back : float
         The weight of the rows that are not counted, because limits of sites hold them back; if it
         is more than a tenth, no p-value counts.
-    untimed : float
-        The weight of the rows left out of survival, as their time is missing.
+    lacking : float
+        The weight of the rows left out, as they lack the outcome, or in survival its time.
     corrected : (float, float)
         The p-values of both tests after Holm's correction.
     """
@@ -90,7 +90,7 @@ class OutcomeComparison:
     effect: Mapping[str, Estimate] = field(default_factory=dict)
     clusters: Sequence[Mapping[str, Any]] = ()
     held_back: float = 0.0
-    untimed: float = 0.0
+    lacking: float = 0.0
     corrected: tuple[float, float] = (math.nan, math.nan)
 
     def sentence(self, n_outcomes: int = 1, level: float = 0.05) -> str:
@@ -99,7 +99,8 @@ class OutcomeComparison:
         shown = ", ".join(str(each["shown"]) for each in self.clusters)
         after = f" after correction for {n_outcomes} outcomes" if n_outcomes > 1 else ""
         held = f"; {self.held_back:,.0f} rows are held back or incomplete" if self.held_back else ""
-        held += f"; {self.untimed:,.0f} rows have no time" if self.untimed else ""
+        what = "the event or its time" if self.kind == "survival" else "a value"
+        held += f"; {self.lacking:,.0f} rows lack {what}" if self.lacking else ""
         if math.isnan(p):
             is_hidden = not math.isnan(self.test.p)
             why = "limits of sites hide too much" if is_hidden else "too few rows, or no spread"

@@ -72,7 +72,12 @@ def comparing(
         tasks[i, value] = _cells(seen.about, seen.clock, seen.grids[seen.clock], i + 1, value)
     answers = (yield [*tasks.values()]) if tasks else ()
     counted = {key: _by_site(each, k) for key, each in zip(tasks, answers, strict=True)}
-    outcomes = [seen.compared(each, counted, time) for each in seen.layout if each[0] != time]
+    outcomes = [
+        replace(found, lacking=found.lacking or seen.without(seen.known(each)))
+        for each in seen.layout
+        if each[0] != time
+        for found in [seen.compared(each, counted, time)]
+    ]
     if len(seen.sums) == 1:  # of secure sums, nothing is known by site
         whole = "secure sum" if seen.is_total else ""
         outcomes = [replace(each, by_site=OutcomeTest(whole)) for each in outcomes]
@@ -112,8 +117,21 @@ class _Summed:
         hidden = self.lacking(i, told)
         ways = completed(told, self.ones(i), self.least) if hidden else [told]
         found = survival_compared(name, time, self.grids[self.clock], ways, hidden)
-        untimed = 0.0 if hidden else float(self.ones(i).sum() - told.sum())
-        return replace(found, untimed=untimed if untimed > 1e-6 else 0.0)
+        return found if hidden else replace(found, lacking=self.without(float(told.sum())))
+
+    def known(self, column: Column) -> float:
+        """Return the weight of the rows that have a value in a column."""
+        _, levels, places = column
+        return sum(
+            float((own.weights[:, places] if levels is None else own.known[:, text - 1]).sum())
+            for own in self.sums.values()
+            for text in own.texts[places[:1]].astype(int)
+        )
+
+    def without(self, counted: float) -> float:
+        """Return the weight of all rows but those counted."""
+        rows = sum(float(n.sum()) for own in self.sums.values() for n in own.sizes.values())
+        return rows - counted if rows - counted > 1e-6 * rows else 0.0
 
     def moments(self, i: int) -> tuple[Floats, Floats, Floats]:
         """Return weights, means less an origin, and sums of squares of a column, (s, k) each."""

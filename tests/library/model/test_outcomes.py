@@ -128,14 +128,17 @@ def test_tests_equal_those_of_the_pooled_rows(seed):
     assert low - 1e-9 <= stats.kruskal(*groups).statistic <= high + 1e-9
     corrected = [each.corrected[0] for each in (died, ward, cost)]
     assert corrected == holm([each.test.p for each in (died, ward, cost)])
+    gaps = np.isnan(rows[:, [1, 4, 3]]).sum(axis=0)
+    assert [died.lacking, ward.lacking, cost.lacking] == gaps.tolist()
+    assert f"; {gaps[2]} rows lack a value" in cost.sentence()
 
 
 @pytest.mark.parametrize("seed", range(12))
 def test_survival_lies_within_its_stated_error(seed):
     k, rows = study(seed)
     (found,) = compared(k, rows, "died", time="days")
-    assert found.untimed == (n_gaps := int(np.isnan(rows[:, 2]).sum())) > 0
-    assert f"; {n_gaps} rows have no time" in found.sentence()
+    assert found.lacking == (n_gaps := int(np.isnan(rows[:, 2]).sum())) > 0
+    assert f"; {n_gaps} rows lack the event or its time" in found.sentence()
     c, died, days = (rows[~np.isnan(rows[:, 2]), j] for j in range(3))
     site = rows[~np.isnan(rows[:, 2]), 5]
     for test, strata in ((found.test, site * 0), (found.by_site, site)):
