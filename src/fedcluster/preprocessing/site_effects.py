@@ -179,8 +179,10 @@ def own_deviations(
     persons = None if persons is None else persons[order]
     found, z = _own_clusters(X, weights, within)
     kept = _are_enough(z, weights, persons, least)
-    if kept.all() or not kept.any():
-        return found * kept.all(), n * kept.all()
+    if kept.all():
+        return found, n
+    if not kept.any():
+        return np.zeros(X.shape[1]), 0.0
     share = float(weights[kept].sum()) / n
     persons = None if persons is None else persons[kept]
     return own_deviations(X[kept], weights[kept], within * share, least, persons)

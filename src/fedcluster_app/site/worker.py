@@ -34,6 +34,7 @@ from fedcluster.core import Data, SiteInfo, Summary, Task
 from fedcluster.core.files import atomic_write, json_text, lock, remove_broken_off
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import WireError
+from fedcluster.errors import InputError
 from fedcluster.frames.rows import WarehouseSource, chunks_of
 from fedcluster.model import Model
 from fedcluster.privacy.partition import LostRowsError
@@ -463,14 +464,20 @@ class Labelling:
         while True:
             self._came.wait()
             self._came.clear()
-            failed = 0
-            while self._models.are_waiting and failed < self.tries:
-                try:
-                    outcome, failed = self._worker(self._models), 0
-                except Exception as error:
-                    outcome, failed = self._models.give_up(str(error)), failed + 1
-                self._say(f"site {self._name}: {outcome}")
+            try:
+                self._label()
+            except InputError as error:  # the state of the site cannot be used
+                self._say(f"site {self._name}: labels are not written: {error}")
             self._worker.end()  # ending the process frees its rows
+
+    def _label(self) -> None:
+        failed = 0
+        while self._models.are_waiting and failed < self.tries:
+            try:
+                outcome, failed = self._worker(self._models), 0
+            except Exception as error:
+                outcome, failed = self._models.give_up(str(error)), failed + 1
+            self._say(f"site {self._name}: {outcome}")
 
 
 class Labeller:

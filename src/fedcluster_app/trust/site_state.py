@@ -153,7 +153,7 @@ class SiteState:
                     raise InputError(
                         f"{self.path} was written by a newer fedcluster: use that version"
                     )
-                if not self.path.stat().st_size:
+                if file.execute("PRAGMA page_count").fetchone() == (0,):
                     raise sqlite3.DatabaseError("it is empty")
                 file.execute("PRAGMA synchronous = EXTRA")
                 file.execute("BEGIN IMMEDIATE")

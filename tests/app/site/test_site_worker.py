@@ -352,6 +352,22 @@ def test_a_process_that_cannot_begin_to_label_is_not_started_for_ever(site, monk
     assert models.are_waiting
 
 
+def test_labels_are_written_later_where_the_state_of_a_site_is_damaged(site):
+    """It is said, and the thread that writes them goes on."""
+    models, said = received(site.path.parent), list[str]()
+    labelling = Labelling(site, models, said.append)
+    assert models.state.path is not None
+    for times in (1, 2):
+        models.state.path.write_bytes(b"no database, " * times)
+        labelling.go_on()
+        end = time.monotonic() + 60
+        while len(said) < times:
+            assert time.monotonic() < end
+            time.sleep(0.01)
+    assert "labels are not written: " in said[-1]
+    assert "site.db" in said[-1]
+
+
 @pytest.mark.parametrize("began", [False, True])
 def test_what_a_site_was_to_label_is_labelled_at_its_next_start(site, monkeypatch, began):
     """As after a kill between the acknowledgement and the labels, or while they were written."""
