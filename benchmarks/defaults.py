@@ -59,14 +59,15 @@ def timed(fit: Callable[..., Any], *given: Any) -> tuple[float, float, Any]:
 
 
 def many(numbers: Sequence[int], repeats: int) -> Iterator[dict[str, Any]]:
-    """Yield a line for each number of sites."""
-    X = rows(N, SPREADS["separated"])
-    runs = [[timed(fitted, X, m) for m in numbers] for _ in range(repeats + 1)][1:]
-    least = [min(run[i][0] for run in runs) for i in range(len(numbers))]
-    for i, (m, seconds) in enumerate(zip(numbers, least, strict=True)):
-        clock = min(run[i][1] for run in runs)
-        line = {"sites": m, "seconds": seconds, "clock": clock, "ratio": seconds / least[0]}
-        yield line | {"rounds": runs[0][i][2].n_iter_}
+    """Yield a line for each kind of rows and number of sites."""
+    for kind, spread in SPREADS.items():
+        X = rows(N, spread)
+        runs = [[timed(fitted, X, m) for m in numbers] for _ in range(repeats + 1)][1:]
+        least = [min(run[i][0] for run in runs) for i in range(len(numbers))]
+        for i, (m, seconds) in enumerate(zip(numbers, least, strict=True)):
+            clock = min(run[i][1] for run in runs)
+            line = {"sites": m, "kind": kind, "seconds": seconds, "clock": clock}
+            yield line | {"ratio": seconds / least[0], "rounds": runs[0][i][2].n_iter_}
 
 
 def beside(large: Sequence[int], repeats: int) -> Iterator[dict[str, Any]]:
