@@ -251,12 +251,13 @@ def _watched(engine: RemoteEngine, content: Mapping[str, Any], folder: Path) -> 
 
 
 def known_heads(runs: Path) -> dict[str, str]:
-    """Return the last line that the runs in a folder know of each site's log, by its hash.
-
-    The newest run knows what all before it knew; names begin with the time.
-    """
-    newest = max(runs.glob(f"*/{HEADS}"), default=None)
-    return {} if newest is None else load_record(newest, dict[str, str])
+    """Return the last line that the runs in a folder know of each site's log, by its hash."""
+    heads: dict[str, str] = {}
+    # names begin with the time, so this order is chronological; an older run that was resumed may
+    # know a site that the newest does not
+    for path in sorted(runs.glob(f"*/{HEADS}")):
+        heads |= load_record(path, dict[str, str])
+    return heads
 
 
 @contextmanager

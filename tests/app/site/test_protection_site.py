@@ -21,7 +21,7 @@ from fedcluster.engines.wire import PROTOCOL, pack, unpack
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import Evaluate, SelectK, execute, fit_of
 from fedcluster.preprocessing import PreprocessingSpec
-from fedcluster_app.coordinator.run_job import run_job
+from fedcluster_app.coordinator.run_job import known_heads, run_job
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, site_models, site_responder
 from fedcluster_app.wire.remote import RemoteEngine
@@ -211,6 +211,14 @@ def test_a_whole_folder_of_before_is_noticed_at_both_ends(tmp_path, how, caplog)
     assert run("3")["files"]
     first, second = (json.loads((runs / name / "log-heads.json").read_text()) for name in "12")
     assert {site for site in SITES if first[site] != second[site]} == {SITES[1]}
+
+
+def test_a_site_that_only_an_older_run_knows_stays_known(tmp_path) -> None:
+    """As of a run that was resumed after a newer one of other sites."""
+    for name, heads in {"1": {"a": "x", "b": "y"}, "2": {"a": "z"}}.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "log-heads.json").write_text(json.dumps(heads))
+    assert known_heads(tmp_path) == {"a": "z", "b": "y"}
 
 
 def test_a_run_over_a_network_says_that_groups_are_large_beside_clusters(tomls, tmp_path) -> None:
