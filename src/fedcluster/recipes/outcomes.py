@@ -121,11 +121,12 @@ class _Summed:
 
     def known(self, column: Column) -> float:
         """Return the weight of the rows that have a value in a column."""
-        _, levels, places = column
+        _, levels, (i, *_) = column
         return sum(
-            float((own.weights[:, places] if levels is None else own.known[:, text - 1]).sum())
+            float(
+                (own.weights[:, i] if levels is None else own.known[:, int(own.texts[i]) - 1]).sum()
+            )
             for own in self.sums.values()
-            for text in own.texts[places[:1]].astype(int)
         )
 
     def without(self, counted: float) -> float:

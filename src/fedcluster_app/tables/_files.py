@@ -288,15 +288,18 @@ def _misread(rows: pa.Table) -> list[str]:
     These are times of UTC, which their texts may not be, and numbers that may be long keys, whose
     last digits a float does not hold.
     """
-    zoned, long = [], []
-    for name, column in zip(rows.column_names, rows.columns, strict=True):
-        if getattr(column.type, "tz", None):
-            zoned.append(name)
-        elif pa.types.is_integer(column.type) or pa.types.is_floating(column.type):
-            ends = pa.compute.min_max(column).as_py().values()
-            if any(end is not None and 2.0**53 < abs(end) < math.inf for end in ends):
-                long.append(name)
-    return zoned + long
+
+    def is_long(column: pa.ChunkedArray) -> bool:
+        if not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+            return False
+        ends = pa.compute.min_max(column).as_py().values()
+        return any(end is not None and 2.0**53 < abs(end) < math.inf for end in ends)
+
+    return [
+        name
+        for name, column in zip(rows.column_names, rows.columns, strict=True)
+        if getattr(column.type, "tz", None) or is_long(column)
+    ]
 
 
 OTHER_FILES = {
@@ -747,17 +750,23 @@ def _sheet(path: Path, name: str | None) -> tuple[list[list[Any]], Sequence[Merg
 
 
 def _check_computed(path: Path, sheet: str) -> None:
-    """Raise an error for formulas without a value, as programs write that do not compute them."""
-    with ZipFile(path) as file:
-        related = ElementTree.fromstring(file.read("xl/_rels/workbook.xml.rels"))
-        targets = {each.attrib["Id"]: each.attrib["Target"] for each in related}
-        about = next(
-            each.attrib
-            for each in ElementTree.fromstring(file.read("xl/workbook.xml")).iter()
-            if each.tag.endswith("}sheet") and each.attrib["name"] == sheet
-        )
-        target = next(targets[held] for key, held in about.items() if key.endswith("}id"))
-        cells = file.read(normpath(join("/xl", target))[1:])
+    """Raise an error for formulas without a value, as programs write that do not compute them.
+
+    Where a program has given the parts of a workbook other names, they are not looked for.
+    """
+    try:
+        with ZipFile(path) as file:
+            related = ElementTree.fromstring(file.read("xl/_rels/workbook.xml.rels"))
+            targets = {each.attrib["Id"]: each.attrib["Target"] for each in related}
+            about = next(
+                each.attrib
+                for each in ElementTree.fromstring(file.read("xl/workbook.xml")).iter()
+                if each.tag.endswith("}sheet") and each.attrib["name"] == sheet
+            )
+            target = next(targets[held] for key, held in about.items() if key.endswith("}id"))
+            cells = file.read(normpath(join("/xl", target))[1:])
+    except (KeyError, StopIteration):
+        return
     if b"<f" not in cells:
         return
     empty = []

@@ -439,6 +439,16 @@ def test_a_formula_may_have_an_empty_text():
     np.testing.assert_array_equal(found.X, [[31, 62], [47, np.nan], [45, 90]])
 
 
+def test_a_workbook_whose_parts_are_called_otherwise_is_read():
+    """Some programs write their names in other letters than where these are told."""
+    merged("n.xlsx", [["age", "twice"], [31, 62], [47, None], [45, 90]])
+    with ZipFile("n.xlsx") as old, ZipFile("m.xlsx", "w") as new:
+        for name in old.namelist():
+            new.writestr(name.replace("sheet1.xml", "Sheet1.xml"), old.read(name))
+    found = read_sites(named_sources(["m.xlsx"]), ColumnRoles(raw=True))["m"].data
+    np.testing.assert_array_equal(found.X, [[31, 62], [47, np.nan], [45, 90]])
+
+
 LONG = ["20230301181139587", "20230301181139591", "20230301181139593"]
 
 
