@@ -96,24 +96,24 @@ def beside(running: RunningFederation, number: int, log: Path) -> Iterator[None]
         process.wait()
 
 
-def seconds_of(pids: list[int]) -> float:
-    """The processor time of those processes that still run."""
-    stats = [path.read_text() for pid in pids if (path := Path(f"/proc/{pid}/stat")).exists()]
-    ticks = sum(sum(map(int, stat.rpartition(")")[2].split()[11:13])) for stat in stats)
+def processor_seconds(running: RunningFederation) -> float:
+    """The processor time of a coordinator, with all that it started, also what has ended."""
+    files = [Path(f"/proc/{pid}/stat") for pid in running.programs(running.coordinator)]
+    stats = [file.read_text() for file in files if file.exists()]
+    ticks = sum(sum(map(int, stat.rpartition(")")[2].split()[11:15])) for stat in stats)
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def fitted(running: RunningFederation, out: Path, seed: int) -> tuple[float, float, float]:
     """The seconds of a fit, of its rounds, and of the coordinator's processors."""
-    pids = running.programs(running.coordinator)
-    used, began = seconds_of(pids), time.monotonic()
+    used, began = processor_seconds(running), time.monotonic()
     run = running.run("fit", "-k", 4, "--seed", seed, *lloyd_of(4), "--out", out)
     assert run.wait() == 0, run.said()
     took = time.monotonic() - began
     [folder] = running.begun()
     events = map(json.loads, (folder / PROGRESS).read_text().splitlines())
     at = [event["at"] for event in events if {"asked", "answered"} & event.keys()]
-    return took, at[-1] - at[0], seconds_of(pids) - used
+    return took, at[-1] - at[0], processor_seconds(running) - used
 
 
 def main() -> None:

@@ -29,9 +29,9 @@ NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
     "lines of the library": 29_710,
-    "lines of the application": 21_117,
+    "lines of the application": 21_127,
     "modules": 238,
-    "functions": 4_702,
+    "functions": 4_703,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 48,
     "words of the pages": 36_000,
     "pages": 28,
-    "lines of tests": 67_307,
+    "lines of tests": 67_315,
     "lines of tests of refusals and pairs": 2_757,
 }
 

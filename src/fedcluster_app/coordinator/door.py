@@ -25,7 +25,8 @@ from typing import Any
 
 import uvicorn
 
-with suppress(ModuleNotFoundError):  # the module does not exist on Windows, where nothing is served
+with suppress(ModuleNotFoundError):  # they do not exist on Windows, where nothing is served
+    import fcntl
     import resource
 
 LOGGER = logging.getLogger("uvicorn.error")
@@ -100,8 +101,9 @@ class Door:
 
     most = 8192
     """The same by default; with fewer descriptors, all but `kept`."""
-    kept = 256
-    """Descriptors for files and this machine's own programs."""
+    kept = 1024
+    """Descriptors for files and this machine's own programs, or half of those that are allowed:
+    the lowest, as FLARE waits for its own by ``select``, which takes none above 1,023."""
     silence = 60.0
     """Seconds within which a stranger's connection is encrypted and the head of its next request is
     there; a full port makes room anyway, and who is closed comes again and costs more."""
@@ -117,7 +119,9 @@ class Door:
         most: int | None = None,
     ) -> None:
         self._protocol, self._context = protocol, context
-        self._most = min(most or self.most, max(raise_descriptors() - self.kept, 16))
+        allowed = raise_descriptors()
+        self._lowest = min(self.kept, allowed // 2)
+        self._most = min(most or self.most, allowed - self._lowest)
         self.trusted: dict[Visit, None] = {}  # the oldest first
         self.strangers: dict[str, dict[Visit, None]] = {}  # by address, the oldest first
         self._waiting: dict[Visit, asyncio.Event] = {}
@@ -148,7 +152,9 @@ class Door:
         with listener:
             while True:
                 try:
-                    connection, where = await self._loop.sock_accept(listener)
+                    accepted, where = await self._loop.sock_accept(listener)
+                    with accepted:
+                        connection = self._above(accepted)
                 except OSError as error:  # no descriptor is left, or the client has gone
                     LOGGER.warning("a connection was lost: %s", error)
                     self._make_room()
@@ -161,6 +167,13 @@ class Door:
                 self._number += 1
                 visit.admission = asyncio.create_task(self._admit(visit))
                 visit.admission.add_done_callback(partial(self._admitted, visit))
+
+    def _above(self, accepted: socket.socket) -> socket.socket:
+        """Return a connection with a descriptor above those that are kept."""
+        number = fcntl.fcntl(accepted, fcntl.F_DUPFD_CLOEXEC, self._lowest)
+        connection = socket.socket(accepted.family, accepted.type, accepted.proto, number)
+        connection.setblocking(False)
+        return connection
 
     async def _admit(self, visit: Visit) -> None:
         """Encrypt a connection and hand it to the protocol, which ends the visit."""

@@ -50,14 +50,11 @@ GONE |= {"SERVICE_UNAVAILABLE", "service_unavailable"}
 
 
 def listen_behind_door() -> None:
-    """Let FLARE's server, which this process becomes, accept its sites behind a door.
-
-    FLARE has no limit of connections, and sends by ``select``, which fails above 1,023 descriptors.
-    """
+    """Let FLARE's server, which this process becomes, accept its sites behind a door."""
     loop = AioContext.get_global_context().get_event_loop()
 
     async def create_server(protocol: Any, host: str, port: Any, **how: Any) -> Door:
-        door = Door(lambda _: protocol(), how["ssl"], most=900)
+        door = Door(lambda _: protocol(), how["ssl"])
         door.open(create_listener((host, int(port)), backlog=how["backlog"]))
         return door
 
