@@ -151,7 +151,7 @@ class Moments:
         sums = np.zeros(2 * d)
         for part in in_parts(data, 2 * d):
             apart = part.X - about
-            sums += np.concatenate([row_weights(part) @ apart, row_weights(part) @ apart**2])
+            sums += np.concatenate([_sums(apart, part), _sums(apart**2, part)])
         if (within := data.within) is not None:
             sums[d:] += within
         return one_line(sums, data)
@@ -248,6 +248,7 @@ def observed(data: Data) -> tuple[Floats, Floats, Floats]:
 
 
 def _sums(X: Floats, data: Data) -> Floats:
-    """Return weighted sums of the columns, (d,)."""
-    sums: Floats = X.sum(axis=0) if data.sample_weight is None else data.sample_weight @ X
+    """Return weighted sums of the columns, (d,): not by BLAS, whose bits the processor decides."""
+    weight = data.sample_weight
+    sums: Floats = X.sum(axis=0) if weight is None else np.einsum("i,ij->j", weight, X)
     return sums
