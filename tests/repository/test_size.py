@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 29_711,
+    "lines of the library": 29_761,
     "lines of the application": 21_127,
     "modules": 238,
-    "functions": 4_703,
+    "functions": 4_709,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,

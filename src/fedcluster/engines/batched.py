@@ -345,10 +345,11 @@ def _inertia(task: Task, table: StackedRows, accumulator: ExactAccumulator) -> S
     _, squared = nearest(table.data.X, task.state.centers)
     (bounds, responding, least), sizes = table.sites, table.sizes
     leaves, weight = responding & (sizes >= least), row_weights(table.data)
-    parts = list(zip(bounds[:-1][leaves].tolist(), bounds[1:][leaves].tolist(), strict=True))
-    is_weighed = table.data.sample_weight is not None
-    own = [weight[i:j].sum() for i, j in parts] if is_weighed else sizes[leaves]
-    add_lines(np.column_stack([[squared[i:j] @ weight[i:j] for i, j in parts], own]), accumulator)
+    site = np.repeat(np.arange(len(sizes)), sizes)  # added in order, as by the step itself
+    totals, own = np.bincount(site, squared * weight), sizes
+    if table.data.sample_weight is not None:
+        own = np.array([weight[i:j].sum() for i, j in pairwise(bounds.tolist())])
+    add_lines(np.column_stack([totals, own])[leaves], accumulator)
     return np.stack([leaves, leaves & (sizes == 1), np.where(leaves, 0, sizes)]).astype(np.int64)
 
 

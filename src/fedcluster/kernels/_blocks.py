@@ -21,6 +21,7 @@ from fedcluster.kernels._tiles import (
     LARGEST_ANCHOR,
     TILE_CENTERS,
     aligned_zeros,
+    clear_line,
     lanes,
 )
 from fedcluster.kernels.rows import Rows
@@ -179,10 +180,8 @@ def zero_parts(padded: Floats) -> Parts:
 def forget(parts: Parts, j: int) -> None:
     """Set the sums of a cluster to 0; whole-array operations compile seconds longer."""
     parts.weights[j], parts.counts[j], parts.added[j] = 0.0, 0, 0
-    for f in range(parts.residuals.shape[1]):
-        parts.residuals[j, f] = 0.0
-    for lane in range(ADD_LANES):
-        parts.errors[j, lane] = 0.0
+    clear_line(parts.residuals, j)
+    clear_line(parts.errors, j)
 
 
 @native

@@ -455,6 +455,99 @@ def add_product(
             code.store(builder.fadd(code.load(out, place), total), out, place)
 
 
+@intrinsic_of(types.boolean, lanes=ADD_LANES)
+def exceeds_steps(
+    code: "Code", lines: Array, i: ir.Value, cut: Array, j: ir.Value, margin: ir.Value
+) -> ir.Value:
+    """Return whether a number of line i exceeds its step in line j times a margin, or is NaN.
+
+    Lines are of float64 and of whole vectors; ``cut[0]`` has the steps, which are at least 0.
+    """
+    builder = code.builder
+
+    def is_above(f: ir.Value) -> ir.Value:
+        steps = code.load(cut, code.position(cut, INT64(0), j, f))
+        x, most = (
+            code.load(lines, code.position(lines, i, f)),
+            builder.fmul(steps, code.spread(margin)),
+        )
+        below = builder.fcmp_unordered("<", x, builder.fneg(most))
+        return builder.or_(below, builder.fcmp_unordered(">", x, most))
+
+    return _is_any(code, lines.shape[1], is_above)
+
+
+@intrinsic_of(types.boolean, lanes=ADD_LANES)
+def cut_line(
+    code: "Code",
+    lines: Array,
+    i: ir.Value,
+    cut: Array,
+    j: ir.Value,
+    level: ir.Value,
+    scale: ir.Value,
+) -> ir.Value:
+    """Move the digits of line i above its steps times ``scale`` to ``cut[level]``, line j.
+
+    Return whether any digits are left in it.
+    """
+    builder = code.builder
+
+    def is_left(f: ir.Value) -> ir.Value:
+        here, there = code.position(lines, i, f), code.position(cut, level, j, f)
+        x, steps = code.load(lines, here), code.load(cut, code.position(cut, INT64(0), j, f))
+        steps = builder.fmul(steps, code.spread(scale))
+        high = builder.fsub(builder.fadd(steps, x), steps)
+        rest = builder.fsub(x, high)
+        code.store(builder.fadd(code.load(cut, there), high), cut, there)
+        code.store(rest, lines, here)
+        return builder.fcmp_unordered("!=", rest, code.zeros(DOUBLE))
+
+    return _is_any(code, lines.shape[1], is_left)
+
+
+def _is_any(code: "Code", width: ir.Value, test: Callable[[ir.Value], ir.Value]) -> ir.Value:
+    """Write code for whether a test of the vector at a column is true of any number of a line."""
+    builder, bits = code.builder, ir.IntType(code.lanes)
+    found = cgutils.alloca_once_value(builder, bits(0))
+    with cgutils.for_range_slice(builder, INT64(0), width, INT64(code.lanes)) as (f, _):
+        each = builder.bitcast(test(f), bits)
+        builder.store(builder.or_(builder.load(found), each), found)
+    return builder.icmp_unsigned("!=", builder.load(found), bits(0))
+
+
+@intrinsic_of(types.void, lanes=ADD_LANES)
+def take_line(
+    code: "Code",
+    anchors: Array,
+    parts: list[Array],
+    j: ir.Value,
+    d: ir.Value,
+    lines: Array,
+    i: ir.Value,
+) -> None:
+    """Write the sums of centre j over d columns, its error and its weight to line i."""
+    builder, (sums, weights, _, errors, _), error = code.builder, parts, DOUBLE(0.0)
+    weight = code.number(weights, j)
+    with cgutils.for_range_slice(builder, INT64(0), sums.shape[1], INT64(ADD_LANES)) as (f, _):
+        place = code.position(sums, j, f)
+        more = builder.fmul(code.spread(weight), code.load(anchors, place))
+        code.store(builder.fadd(code.load(sums, place), more), lines, code.position(lines, i, f))
+    each = code.load(errors, code.position(errors, j, INT64(0)))
+    for lane in range(ADD_LANES):
+        error = builder.fadd(error, builder.extract_element(each, INT32(lane)))
+    for place, number in ((d, error), (builder.add(d, INT64(1)), weight)):
+        builder.store(number, builder.gep(lines.data, [code.position(lines, i, place)]))
+
+
+@intrinsic_of(types.void, lanes=ADD_LANES)
+def clear_line(code: "Code", sums: Array, j: ir.Value) -> None:
+    """Set a line of float64 and of whole vectors to 0, by stores as wide as later loads."""
+    width = sums.shape[1]
+    with cgutils.for_range_slice(code.builder, INT64(0), width, INT64(ADD_LANES)) as (f, _):
+        code.store(code.zeros(DOUBLE), sums, code.position(sums, j, f))
+
+
 @intrinsic_of(types.void)
 def write_distances(
     code: "Code",

@@ -190,24 +190,19 @@ def _leaf_sums(
 ) -> tuple[Floats, Floats, Floats]:
     n_leaves, d = reference.shape
     sums, weights, counts = np.zeros((n_leaves, 2 * d)), np.zeros(n_leaves), np.zeros(n_leaves)
-    totals = sums, weights, counts
-    add_to_leaves(X, sample_weight, reference, cuts, following, places, totals)
-    return totals
+    place_in_leaves(X, cuts, following, places)
+    for i in range(len(X)):
+        leaf, w = np.int64(places[i]), sample_weight[i] if len(sample_weight) else 1.0
+        add_squares(X, (i, leaf), reference, w, sums)
+        weights[leaf] += w
+        counts[leaf] += 1.0
+    return sums, weights, counts
 
 
 @inner
-def add_to_leaves(
-    X: Rows,
-    sample_weight: Weights,
-    reference: Floats,
-    cuts: Cuts,
-    following: Following,
-    places: Leaves,
-    totals: tuple[Floats, Floats, Floats],
-) -> None:
-    """Add rows to the sums (l, 2 d), weights and counts (l,) of their leaves; write the leaves."""
+def place_in_leaves(X: Rows, cuts: Cuts, following: Following, places: Leaves) -> None:
+    """Write the leaves of rows, from those that they were in before the new cuts."""
     (_, child, feature, threshold), (stays, goes, begins) = cuts, following
-    sums, weights, counts = totals
     for i in range(len(X)):
         leaf = np.int64(places[i])
         cut = begins[leaf]
@@ -217,10 +212,6 @@ def add_to_leaves(
             else:
                 cut = stays[cut]
         places[i] = leaf
-        w = sample_weight[i] if len(sample_weight) else 1.0
-        add_squares(X, (i, leaf), reference, w, sums)
-        weights[leaf] += w
-        counts[leaf] += 1.0
 
 
 def scale_rows(

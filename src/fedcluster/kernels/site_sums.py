@@ -27,9 +27,19 @@ from fedcluster.kernels._blocks import (
     zero_parts,
 )
 from fedcluster.kernels._sweep import sweep_padded
-from fedcluster.kernels._tiles import add, aligned_zeros, block_rows, score_block
+from fedcluster.kernels._tiles import (
+    ADD_LANES,
+    add,
+    add_squares,
+    aligned_zeros,
+    block_rows,
+    cut_line,
+    exceeds_steps,
+    score_block,
+    take_line,
+)
 from fedcluster.kernels.iteration import best_of_restarts, column_variance, run_without_empty
-from fedcluster.kernels.rows import Cuts, Following, Leaves, Places, Rows, Weights, add_to_leaves
+from fedcluster.kernels.rows import Cuts, Following, Leaves, Places, Rows, Weights, place_in_leaves
 from fedcluster.kernels.runtime import inner, native
 
 
@@ -232,16 +242,14 @@ class ExactAccumulator(NamedTuple):
         Non-overlapping numbers, the smallest first.
     used : ndarray of shape (k, p)
         How many there are.
-    cut : ndarray of shape (4, k, p)
+    cut : ndarray of shape (4, k, p), filled up by 0 to whole vectors
         Steps; then sums of the digits above each step, above the next smaller one, and the next.
     counts : ndarray of shape (k,)
         Number of lines in the sums of digits.
-    lines : ndarray of shape (MOST_WAITING + k, p)
+    lines : ndarray of shape (MOST_WAITING + k, p), filled up by 0 to whole vectors
         Lines waiting to be added: adding many in one call takes a tenth of the time.
     places : ndarray of shape (MOST_WAITING + k,)
         The sums to which these lines belong.
-    n_waiting : ndarray of shape (1,)
-        How many there are.
     largest : ndarray of shape (1,)
         The largest number for which a step was made, or that was added without one; see
         `may_exceed`.
@@ -253,17 +261,23 @@ class ExactAccumulator(NamedTuple):
     counts: NDArray[np.int64]
     lines: Floats
     places: NDArray[np.int64]
-    n_waiting: NDArray[np.int64]
     largest: Floats
 
 
 def empty_accumulator(k: int, p: int) -> ExactAccumulator:
     """Return sums (k, p) over no sites."""
+    width = p + -p % ADD_LANES
     partials, used = np.zeros((k, p, MOST_PARTIALS)), np.zeros((k, p), np.int64)
-    cut, counts = np.zeros((4, k, p)), np.zeros(k, np.int64)
-    lines, places = np.zeros((MOST_WAITING + k, p)), np.zeros(MOST_WAITING + k, np.int64)
-    n_waiting, largest = np.zeros(1, np.int64), np.zeros(1)
-    return ExactAccumulator(partials, used, cut, counts, lines, places, n_waiting, largest)
+    cut, lines = _aligned(4, k, width), _aligned(MOST_WAITING + k, width)
+    counts, places = np.zeros(k, np.int64), np.zeros(MOST_WAITING + k, np.int64)
+    return ExactAccumulator(partials, used, cut, counts, lines, places, np.zeros(1))
+
+
+def _aligned(*shape: int) -> Floats:
+    """Return zeros aligned to cache lines."""
+    flat = np.zeros(math.prod(shape) + 8)
+    first = -flat.ctypes.data % 64 // 8
+    return flat[first : first + math.prod(shape)].reshape(shape)
 
 
 def may_exceed(accumulator: ExactAccumulator, most: float) -> bool:
@@ -282,7 +296,7 @@ def planes_of(accumulator: ExactAccumulator) -> list[Floats]:
     partials = [
         np.where(i < accumulator.used, accumulator.partials[:, :, i], 0.0) for i in range(most)
     ]
-    return [*accumulator.cut[1:], *partials]
+    return [*accumulator.cut[1:, :, : accumulator.used.shape[1]], *partials]
 
 
 @inner
@@ -325,43 +339,26 @@ def _grow(partials: Floats, used: NDArray[np.int64], j: int, f: int, x: float) -
 
 
 @native
-def _add_waiting(accumulator: ExactAccumulator) -> None:
-    """Add the waiting lines exactly to their sums, at once if all numbers of a sum can be cut.
+def _add_waiting(accumulator: ExactAccumulator, n_waiting: int) -> int:
+    """Add the waiting lines exactly to their sums; return how many are left, 0.
 
     With a step s well above x, (s + x) - s is x to a multiple of the last digit of s. Sums of these
     are exact, and so are those of what is left, cut at smaller steps, until nothing is left.
     """
-    cut, lines, n_columns = accumulator.cut, accumulator.lines, accumulator.lines.shape[1]
-    for i in range(accumulator.n_waiting[0]):
-        j, unfit, left = accumulator.places[i], 0, 0
+    cut, lines = accumulator.cut, accumulator.lines
+    for i in range(n_waiting):
+        j = accumulator.places[i]
         if accumulator.counts[j] >= MOST_LINES:
             _settle(accumulator, j)
-        for f in range(n_columns):
-            unfit += not abs(lines[i, f]) <= cut[0, j, f] * MARGIN
-        if unfit:
+        if exceeds_steps(lines, i, cut, j, MARGIN):
             _take_unfit(accumulator, i, j)
-        for f in range(n_columns):
-            x, s, t, u = lines[i, f], cut[0, j, f], cut[0, j, f] * CUT, cut[0, j, f] * CUT * CUT
-            high = (s + x) - s
-            middle = (t + (x - high)) - t
-            low = (u + (x - high - middle)) - u
-            cut[1, j, f] += high
-            cut[2, j, f] += middle
-            cut[3, j, f] += low
-            lines[i, f] = x - high - middle - low
-            left += lines[i, f] != 0.0
-        for f in range(n_columns if left else 0):
-            _grow(accumulator.partials, accumulator.used, j, f, lines[i, f])
+        # two cuts leave nothing of most numbers
+        is_left = cut_line(lines, i, cut, j, 1, 1.0) and cut_line(lines, i, cut, j, 2, CUT)
+        if is_left and cut_line(lines, i, cut, j, 3, CUT * CUT):
+            for f in range(accumulator.used.shape[1]):
+                _grow(accumulator.partials, accumulator.used, j, f, lines[i, f])
         accumulator.counts[j] += 1
-    accumulator.n_waiting[0] = 0
-
-
-@native
-def _room(accumulator: ExactAccumulator) -> int:
-    """Return the number of waiting lines, after making room for those of one more site."""
-    if accumulator.n_waiting[0] > MOST_WAITING:
-        _add_waiting(accumulator)
-    return accumulator.n_waiting[0]
+    return 0
 
 
 @inner
@@ -374,7 +371,7 @@ def _take_unfit(accumulator: ExactAccumulator, waiting: int, j: int) -> None:
         accumulator.lines[waiting],
         accumulator.largest,
     )
-    for f in range(len(line)):
+    for f in range(used.shape[1]):
         x = line[f]
         if abs(x) <= cut[0, j, f] * MARGIN:
             continue
@@ -393,7 +390,7 @@ def _take_unfit(accumulator: ExactAccumulator, waiting: int, j: int) -> None:
 @inner
 def _settle(accumulator: ExactAccumulator, j: int) -> None:
     """Add the sums of digits of line j to the expansions before they could round."""
-    for f in range(accumulator.lines.shape[1]):
+    for f in range(accumulator.used.shape[1]):
         for i in range(1, 4):
             _grow(accumulator.partials, accumulator.used, j, f, accumulator.cut[i, j, f])
             accumulator.cut[i, j, f] = 0.0
@@ -425,8 +422,11 @@ def add_sums_of_sites(
         Number of lines, lone rows and rows held back for each site.
     """
     packed, sent = pack_centers(X, centers), np.zeros((3, len(sites.responding)), np.int64)
-    _add_rows(X, sample_weight, sites, packed, zero_parts(packed.centers), accumulator, sent)
-    _add_waiting(accumulator)
+    part, anchors = zero_parts(packed.centers), packed.centers.copy()
+    for j in range(anchors.shape[0]):
+        for f in range(anchors.shape[1]):
+            anchors[j, f] = anchor_of(anchors[j, f])
+    _add_rows(X, sample_weight, sites, packed, anchors, part, accumulator, sent)
     return sent
 
 
@@ -436,59 +436,42 @@ def _add_rows(
     sample_weight: Weights,
     sites: Sites,
     packed: PackedCenters,
+    anchors: Floats,
     part: Parts,
     accumulator: ExactAccumulator,
     sent: NDArray[np.int64],
 ) -> None:
-    """Add the rows of each site to its own sums, and these to the accumulator.
+    """Add the rows of each site to its own sums, and what leaves it to the accumulator.
 
     Sums are passed as an argument, because numba may treat other writes of an inlined function as
-    unused.
+    unused. A call for each site, also an inlined one, would count references to all arrays that it
+    is given, which takes longer than all else.
     """
-    n, size = sites.bounds[-1], block_rows(X)
-    site = 0 * n  # not the literal 0, for which numba would compile the callee again
+    (bounds, responding, least), (size, site, n, i) = sites, (block_rows(X), 0, 0, 0)
+    counts, lines, places = part.counts, accumulator.lines, accumulator.places
+    d = accumulator.used.shape[1] - 2
     block = aligned_zeros(X.dtype, (len(packed.shift), size))
     lowest, nearest = aligned_zeros(X.dtype, (size,)), np.empty(size, np.int32)
-    for start in range(0, n, size):
+    for start in range(0, bounds[-1], size):
         score_block(block, X, start, packed, lowest, nearest, ())
-        for i in range(start, min(start + size, n)):
-            if i == sites.bounds[site + 1]:
-                _hand_over(sites, site, part, packed.centers, accumulator, sent)
-                site += 1
-            add(X, sample_weight, i, nearest[i - start], packed, part)
-    _hand_over(sites, site, part, packed.centers, accumulator, sent)
-
-
-@native
-def _hand_over(
-    sites: Sites,
-    site: int,
-    part: Parts,
-    centers: Floats,
-    accumulator: ExactAccumulator,
-    sent: NDArray[np.int64],
-) -> None:
-    """Add what leaves a site to the accumulator, and reset the site's sums to 0."""
-    d, lines, places, n_waiting = (
-        accumulator.lines.shape[1] - 2,
-        accumulator.lines,
-        accumulator.places,
-        _room(accumulator),
-    )
-    residuals, weights, counts, errors, _ = part
-    for j in range(len(accumulator.partials)):
-        if counts[j] == 0:
-            continue
-        if passes_limits(sites, site, counts[j], sent):
-            weight, error = weights[j], 0.0
-            for f in range(d):
-                lines[n_waiting, f] = residuals[j, f] + weight * anchor_of(centers[j, f])
-            for lane in range(errors.shape[1]):
-                error += errors[j, lane]
-            lines[n_waiting, d], lines[n_waiting, d + 1], places[n_waiting] = error, weight, j
-            n_waiting += 1
-        forget(part, j)
-    accumulator.n_waiting[0] = n_waiting
+        while i < min(start + size, bounds[-1]):
+            first, i = i, min(start + size, bounds[site + 1])
+            for row in range(first, i):
+                add(X, sample_weight, row, nearest[row - start], packed, part)
+            if i == bounds[site + 1]:
+                n = _add_waiting(accumulator, n) if n > MOST_WAITING else n
+                begun, smallest = n, least if responding[site] else bounds[-1] + 1
+                for j in range(len(counts)):
+                    rows = counts[j]
+                    if rows:
+                        take_line(anchors, part, j, d, lines, n)
+                        forget(part, j)
+                        places[n] = j
+                        n += rows >= smallest
+                        sent[1, site] += 1 == rows >= smallest
+                        sent[2, site] += rows if rows < smallest else 0
+                sent[0, site], site = n - begun, site + 1
+    _add_waiting(accumulator, n)
 
 
 @native
@@ -506,28 +489,34 @@ def add_leaf_sums_of_sites(
 
     Returns the number of lines, lone rows and rows held back for each site, (3, s).
     """
-    (n_leaves, d), n_sites = reference.shape, len(sites.responding)
-    sent, lines, belongs = np.zeros((3, n_sites), np.int64), accumulator.lines, accumulator.places
-    own, own_weights, counts = np.zeros((n_leaves, 2 * d)), np.zeros(n_leaves), np.zeros(n_leaves)
-    for site in range(n_sites):
-        start, stop = sites.bounds[site], sites.bounds[site + 1]
-        rows, weight, n_waiting = X[start:stop], sample_weight[start:stop], _room(accumulator)
-        add_to_leaves(
-            rows, weight, reference, cuts, following, places[start:stop], (own, own_weights, counts)
-        )
-        for leaf in range(n_leaves):
-            if counts[leaf] == 0:
-                continue
-            if passes_limits(sites, site, int(counts[leaf]), sent):
+    (n_leaves, d), (bounds, responding, least), n = reference.shape, sites, 0
+    sent, lines, at = (
+        np.zeros((3, len(responding)), np.int64),
+        accumulator.lines,
+        accumulator.places,
+    )
+    own, weights = np.zeros((n_leaves, 2 * d)), np.zeros(n_leaves)
+    counts = np.zeros(n_leaves, np.int64)
+    place_in_leaves(X, cuts, following, places)
+    for site in range(len(responding)):
+        for i in range(bounds[site], bounds[site + 1]):
+            leaf, w = np.int64(places[i]), sample_weight[i] if len(sample_weight) else 1.0
+            add_squares(X, (i, leaf), reference, w, own)
+            weights[leaf] += w
+            counts[leaf] += 1
+        n = _add_waiting(accumulator, n) if n > MOST_WAITING else n
+        begun, smallest = n, least if responding[site] else bounds[-1] + 1
+        for j in range(n_leaves):
+            rows = counts[j]
+            if rows:
                 for f in range(2 * d):
-                    lines[n_waiting, f] = own[leaf, f]
-                lines[n_waiting, 2 * d], belongs[n_waiting] = own_weights[leaf], leaf
-                n_waiting += 1
-            own_weights[leaf], counts[leaf] = 0.0, 0.0
-            for f in range(2 * d):
-                own[leaf, f] = 0.0
-        accumulator.n_waiting[0] = n_waiting
-    _add_waiting(accumulator)
+                    lines[n, f], own[j, f] = own[j, f], 0.0
+                lines[n, 2 * d], weights[j], counts[j], at[n] = weights[j], 0.0, 0, j
+                n += rows >= smallest
+                sent[1, site] += 1 == rows >= smallest
+                sent[2, site] += rows if rows < smallest else 0
+        sent[0, site] = n - begun
+    _add_waiting(accumulator, n)
     return sent
 
 
@@ -540,5 +529,4 @@ def add_lines(lines: Floats, accumulator: ExactAccumulator) -> None:
             accumulator.places[i] = 0
             for f in range(lines.shape[1]):
                 accumulator.lines[i, f] = lines[start + i, f]
-        accumulator.n_waiting[0] = count
-        _add_waiting(accumulator)
+        _add_waiting(accumulator, count)

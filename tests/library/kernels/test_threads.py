@@ -88,7 +88,7 @@ def plain_bits() -> str:
         {"OPENBLAS_CORETYPE": "SkylakeX"},
         {"OPENBLAS_CORETYPE": "Nehalem"},
         pytest.param(
-            {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": ""}, marks=pytest.mark.long
+            {"NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": ""}, marks=pytest.mark.long
         ),
     ],
     ids=lambda settings: "-".join(settings.values()),
