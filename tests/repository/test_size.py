@@ -28,7 +28,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 29_761,
+    "lines of the library": 29_770,
     "lines of the application": 21_127,
     "modules": 238,
     "functions": 4_709,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 48,
     "words of the pages": 36_000,
     "pages": 28,
-    "lines of tests": 67_382,
+    "lines of tests": 67_403,
     "lines of tests of refusals and pairs": 2_757,
 }
 

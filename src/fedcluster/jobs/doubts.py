@@ -30,7 +30,10 @@ ten groups; and largest share of the rows at sites with fewer, for the inertia t
 OWNED, CHANCE, FEW_OF_SITE = 0.98, 1e-6, 30
 """Share of a cluster's rows from which on it belongs to one site, and largest probability of
 this by chance; and fewest rows of a cluster that only one site is known to have reported."""
-MEAN_THE_SAME = "see whether columns mean the same there, as after another unit, device or code"
+MEAN_THE_SAME = (
+    "see whether columns mean the same there, as after another unit, device or code; adjust=site "
+    "subtracts offsets"
+)
 
 
 def influence_line(influences: Sequence[Influence]) -> list[str]:
@@ -114,7 +117,7 @@ def alone_lines(influences: Sequence[Influence], weights: Floats) -> list[str]:
     >>> told = [Influence(site, 1.0, 1.0, 0.0, n, 0.5) for site, n in alone.items()]
     >>> print(*alone_lines(told, np.array([40.0, 60.0])))
     of some clusters only one site has rows (1 of north): see whether columns mean the same there,
-    as after another unit, device or code
+    as after another unit, device or code; adjust=site subtracts offsets
     >>> alone_lines(told, np.array([4.0, 96.0]))
     []
     """
@@ -139,7 +142,7 @@ def one_site_lines(by_site: Mapping[str, Labels], k: int) -> list[str]:
     >>> north, south = np.repeat([0, 1], 20), np.repeat(2, 40)
     >>> print(*one_site_lines({"north": north, "south": south}, 3))
     cluster 2 is one site's and south lies in one cluster, to 98 % and more: see whether columns
-    mean the same there, as after another unit, device or code
+    mean the same there, as after another unit, device or code; adjust=site subtracts offsets
     >>> one_site_lines({"north": north, "south": north}, 3)
     []
     """

@@ -299,16 +299,15 @@ class RowForm:
         """
         if self.preprocessor is None or (effects := self.preprocessor.effects) is None:
             return
-        fewest = 0 if effects.apart >= effects.clear else effects.fewest
+        how = f"predict {effects.fewest} or more, or by the model of a known site, in labels"
         for where, data in read.items():
-            if len(data) == 1 < fewest:
-                raise InputError(
-                    f"{where} has a single row, of which the offset of the site cannot be told: "
-                    f"predict it together with others, {fewest} or more"
-                )
-            if len(data) < fewest:
-                few = f"{where} has {len(data)} rows to find the offset of the site from: below"
-                warnings.warn(f"{few} {fewest}, labels may be wrong", UserWarning, stacklevel=4)
+            if len(data) >= effects.fewest or effects.is_clear(max(len(data), 1)):
+                continue
+            if len(data) == 1:
+                one = f"{where} has a single row, of which the offset of the site cannot be told"
+                raise InputError(f"{one}: {how}")
+            few = f"{where} has {len(data)} rows to find the offset of the site from: {how}"
+            warnings.warn(f"{few}; labels may be wrong", UserWarning, stacklevel=4)
 
     def aligned(self, data: Data) -> Rows:
         """Return the rows of a fit in the form for clustering, (n, p), NaN for a dropped row."""

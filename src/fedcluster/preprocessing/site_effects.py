@@ -295,20 +295,28 @@ class SiteEffects:
     clear = 12.0
     """Squared distance of the nearest two centres, in variances of offsets, from which on an offset
     is not taken for a subtype."""
+    kept = 0.8
+    """Share of the distance between centres without offsets from which on these hardly matter."""
     most = 12
     """Largest number of centres: a site compares starts for each pair of them."""
     fewest = 20
     """Number of rows of a site below which its offset may be wrong: with fewer, one new site in
     four had another solution almost as likely, with 20 rows none of 40."""
 
-    @property
-    def apart(self) -> float:
-        """Smallest squared distance of two centres, in variances of offsets."""
-        C, spread = np.array(self.centers), np.array(self.spread)
+    def is_clear(self, n: float) -> bool:
+        """Return whether n rows of one subtype are not taken for another, with another offset.
+
+        Examples
+        --------
+        >>> effects = SiteEffects(((0.0,), (3.0,)), ((1.0,),), (0.5,))
+        >>> effects.is_clear(1), effects.is_clear(9)
+        (False, True)
+        """
+        C, noise = np.array(self.centers), np.diag(np.array(self.noise)) / n
         one, other = np.triu_indices(len(C), 1)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            far = np.nansum((C[one] - C[other]) ** 2 / spread, axis=1)
-        return float(far.min(initial=np.inf))
+        apart, every = (C[one] - C[other]) ** 2, np.stack([noise + self.spread, noise])
+        far, known = (apart[:, None] / every).sum(axis=2).min(axis=0, initial=np.inf)
+        return bool(far >= min(self.clear, self.kept * known))
 
     @property
     def told(self) -> NDArray[np.bool_]:

@@ -205,7 +205,6 @@ def offsets(run: Run) -> Content:
     numbers = [each for each in columns if each["kind"] == "number"]
     wide = np.sqrt(effects["spread"])
     sizes = wide / np.sqrt(np.diag(effects["noise"]))
-    large = [numbers[j]["name"] for j in np.argsort(-sizes) if sizes[j] >= SITE_EFFORT.named]
     order = np.argsort(-sizes, kind="stable").tolist()
     large = [numbers[j]["name"] for j in order if sizes[j] >= SITE_EFFORT.named]
     said: list[Any] = ["Sites hardly differ but by their patients."]
@@ -216,6 +215,7 @@ def offsets(run: Run) -> Content:
         "Each site found its own offset and subtracted it from its rows; the offsets themselves "
         "stay at the sites. The table has their standard deviation between sites."
     )
+    lead = lead if wide.any() else "Offsets are no larger than by chance: none was subtracted."
     rows = [
         [
             parts.named(f"log(1 + {each['name']})" if each["log"] else each["name"]),

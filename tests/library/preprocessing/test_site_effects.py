@@ -132,7 +132,28 @@ def test_it_costs_nothing_where_there_are_no_effects(scale):
     raw = ari(kmeans(scale), clean, sites, subtypes)
     adjusted = kmeans(replace(SITE, scale=scale))
     assert ari(adjusted, clean, sites, subtypes) > raw - 0.01
+    assert "are within chance and were not subtracted" in said(adjusted).notes[0]
     assert "are not needed" in said(adjusted).notes[0]
+    assert not any(adjusted.preprocessor_.effects.spread)
+
+
+def test_offsets_that_chance_explains_are_not_subtracted():
+    rng = np.random.default_rng([95019, 2])
+    k, d, n_sites = 3, 9, 3
+    subtypes = rng.integers(k, size=600)
+    rows = 0.9 * rng.normal(size=(k, d))[subtypes] + rng.normal(size=(600, d))
+    sites = np.arange(600) % n_sites
+    adjusted, raw = kmeans(SITE, k).fit(rows, sites=sites), kmeans("standard", k)
+    np.testing.assert_array_equal(adjusted.labels_, raw.fit(rows, sites=sites).labels_)
+    moved = rows + (0.3 * rng.normal(size=(n_sites, d)))[sites]  # beyond chance, and subtracted
+    assert "were subtracted" in said(kmeans(SITE, k).fit(moved, sites=sites)).notes[0]
+
+
+def test_a_single_row_is_told_by_a_column_without_offset_as_far_as_its_noise_lets_it():
+    noise, centers = ((1.0, 0.0), (0.0, 1.0)), ((0.0, 0.0), (9.0, 2.5))
+    one = SiteEffects(centers, noise, (100.0, 0.001))
+    assert [one.is_clear(n) for n in (1, 4)] == [False, True]
+    assert SiteEffects(centers, noise, (0.1, 0.0)).is_clear(1)
 
 
 def test_what_differs_is_said_with_its_columns():
