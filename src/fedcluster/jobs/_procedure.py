@@ -23,7 +23,7 @@ from fedcluster.core import (
 )
 from fedcluster.core.engine import WithoutSites
 from fedcluster.errors import FewGroupsWarning, InputError, listed
-from fedcluster.jobs.doubts import inertia_error
+from fedcluster.jobs.doubts import group_sizes, inertia_error
 from fedcluster.lazy import LazyModule
 from fedcluster.metrics.clusters import objective_name
 from fedcluster.preprocessing import FitReport, PreprocessingSpec, Preprocessor
@@ -172,7 +172,8 @@ class JobReport:
         """Sentences on the preprocessing that was fitted, if one was."""
         if self.prepare is None or self.preprocessor is None:
             return []
-        return in_words(self.prepare, self.preprocessor, self.fit_report)
+        how = {"grouped": bool(group_sizes(self.sites))}
+        return in_words(self.prepare, self.preprocessor, self.fit_report, **how)
 
     def with_decisions(
         self, left_out: Mapping[str, str], notes: Sequence[str], warnings: Sequence[str] = ()

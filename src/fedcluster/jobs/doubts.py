@@ -203,7 +203,7 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
     """
     silent = [site.name for site in sites if site.n_rows == 0 and site.limits]
     advice = "answered for no row: see fedcluster site doctor there"
-    said, sizes = [f"{some_of(silent)} {advice}"] if silent else [], _group_sizes(sites)
+    said, sizes = [f"{some_of(silent)} {advice}"] if silent else [], group_sizes(sites)
     if not sizes:
         return said
     p, rows = max(sizes.values()), rows_of(sites)
@@ -226,7 +226,7 @@ def groups_line(sites: Sequence[SiteInfo], k: int) -> list[str]:
     ]
 
 
-def _group_sizes(sites: Sequence[SiteInfo]) -> dict[str, int]:
+def group_sizes(sites: Sequence[SiteInfo]) -> dict[str, int]:
     """Return the smallest number of rows of a group, by site that groups its rows."""
     return {
         site.name: int(dict(limit.parameters)["p"])
@@ -259,7 +259,7 @@ def inertia_error(
     >>> known(1000, 1000), known(1000, 60), inertia_error([SiteInfo("north", n_rows=9)], two, None)
     (0.04, nan, 0.0)
     """
-    p = _group_sizes(sites)
+    p = group_sizes(sites)
     if not p:
         return 0.0
     held = {site.name: site.n_rows or math.nan for site in sites if site.n_rows != 0}
@@ -277,7 +277,7 @@ def far_line(sites: Sequence[SiteInfo], result: Result) -> list[str]:
 
     Groups of far rows blur them, and others like them may have no cluster of their own.
     """
-    sizes = _group_sizes(sites)
+    sizes = group_sizes(sites)
     state, k = result.state, len(result.state.centers)
     weights, total = state.weights, float(state.weights.sum())
     is_hard = sizes and k > 1 and type(result.algorithm) is Lloyd

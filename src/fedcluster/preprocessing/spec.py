@@ -284,9 +284,16 @@ FILLED = {
 
 
 def in_words(
-    prepare: PreprocessingSpec, preprocessor: Preprocessor, fit_report: FitReport
+    prepare: PreprocessingSpec,
+    preprocessor: Preprocessor,
+    report: FitReport,
+    *,
+    grouped: bool = False,
 ) -> list[str]:
-    """Return sentences on a fitted preprocessor, missing values, and left-out columns."""
+    """Return sentences on a fitted preprocessor, missing values, and left-out columns.
+
+    Sites that group rows tell missing values by groups: all rows of a group that has too few.
+    """
     numbers, categories = preprocessor.numeric, preprocessor.categories
     said = []
     if numbers:
@@ -306,19 +313,23 @@ def in_words(
         said.append("each row divided by its length; rows of zeros have the label -1")
     sentences = [f"Prepared: {'; '.join(said)}."]
     left = preprocessor.missing == "ignore" != prepare.missing
-    return [*sentences, *met_in_words(fit_report, "present" if left else prepare.missing)]
+    return [
+        *sentences,
+        *met_in_words(report, "present" if left else prepare.missing, grouped=grouped),
+    ]
 
 
-def met_in_words(fit_report: FitReport, missing: str) -> Iterator[str]:
+def met_in_words(report: FitReport, missing: str, *, grouped: bool = False) -> Iterator[str]:
     """Yield sentences on what was found while fitting a preprocessor."""
-    if fit_report.missing:
-        yield f"Missing values: {_where(fit_report.missing)}; {FILLED[missing]}."
-    if fit_report.clipped:
-        yield f"Moved to the bounds: {_where(fit_report.clipped)}."
-    if fit_report.left_out:
-        yield f"Left out: {left_out_in_words(fit_report.left_out)}."
-    yield from fit_report.notes
-    for name, levels in fit_report.pooled.items():
+    if report.missing:
+        counted = ", by whole groups of rows" if grouped else ""
+        yield f"Missing values{counted}: {_where(report.missing)}; {FILLED[missing]}."
+    if report.clipped:
+        yield f"Moved to the bounds: {_where(report.clipped)}."
+    if report.left_out:
+        yield f"Left out: {left_out_in_words(report.left_out)}."
+    yield from report.notes
+    for name, levels in report.pooled.items():
         yield f"Rare values of {name} are one: {some_of(levels)}."
 
 

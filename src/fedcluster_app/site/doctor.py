@@ -61,7 +61,7 @@ def examined(
     yield findings.modes(folder)
     yield findings.disk(folder)
     warm = compiled_mark().exists()
-    said = "compiled" if warm else "not compiled yet, which delays the first answer: run warm-up"
+    said = "compiled" if warm else "the first answer waits for them: run fedcluster warm-up"
     yield Finding("kernels", GOOD if warm else DOUBTFUL, said)
 
 

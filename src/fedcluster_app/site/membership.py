@@ -31,7 +31,7 @@ from fedcluster.errors import InputError
 from fedcluster.model.assigned_rows import row_transform
 from fedcluster.options.refusals import refused
 from fedcluster.privacy.disclosure import Disclosure
-from fedcluster.texts import first_not_plain, printable
+from fedcluster.texts import counted, first_not_plain, printable
 from fedcluster_app.records import record
 from fedcluster_app.report.messages import two_sites_line
 from fedcluster_app.secure.cohort import MIN_SITES, Terms, earlier_cohorts
@@ -147,11 +147,8 @@ class SiteAuditor(Auditor):
 
         site = self.log.append(line).site
         tasks, size = len(entry.tasks), len(entry.reply)
-        self.say(
-            f"site {site}: a question was refused: {printable(entry.refused)}"
-            if entry.refused
-            else f"site {site}: answered {tasks} task{'s' * (tasks != 1)} with {size:,} bytes"
-        )
+        if not entry.refused:  # else its responder has logged a warning
+            self.say(f"site {site}: answered {counted(tasks, 'task')} with {size:,} bytes")
 
     def _used(self, request: Request, head: Head) -> Line:
         """Return the fields of a log line about the permit of a request; none without permits."""

@@ -64,6 +64,9 @@ def test_three_files_as_they_are_take_one_command(files, tables):
         "Left out: note (only south has it).\n"
     )
     assert "Centres, in the units of the columns\n" in ran.stdout
+    grouped = run("fit", *files, "-k", 3, "--out", "groups", "--set", "protection=groups")
+    counted = "Missing values, by whole groups of rows: 5 of height at west and 5 of sex at west; "
+    assert counted in grouped.stdout
     model = json.loads(Path("out/model.json").read_text())
     assert model["columns"] == ["age", "height", "sex"]
     heights = sorted(model["centers_in_units"]["height"])

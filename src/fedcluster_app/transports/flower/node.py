@@ -208,7 +208,8 @@ class Node:
             request = fleet_pb2.PullMessagesRequest(node=self._number)
             pulled = self._retry.invoke(self._client.PullMessages, request)
         except httpx.HTTPError as error:
-            LOGGER.warning("no question can be fetched: %s", error)
+            if not self.has_ended:  # the reason is said where it ends
+                LOGGER.warning("no question can be fetched: %s", str(error).partition("\n")[0])
             return []
         runs = [message.metadata.run_id for message in pulled.messages_list]
         return list(zip(runs, pulled.message_object_trees, strict=True))
