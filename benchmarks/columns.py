@@ -274,6 +274,10 @@ def ranged(x: np.ndarray) -> np.ndarray:
     return (x - x.min()) / np.ptp(x)
 
 
+def below(x: np.ndarray) -> np.ndarray:
+    return np.roll(x, 1)
+
+
 def ranks(x: np.ndarray) -> np.ndarray:
     return pd.Series(x).rank().to_numpy()
 
@@ -557,6 +561,15 @@ KINDS += [
     everywhere("a total", "survey", "total", summed, "is the sum of"),
     everywhere("doubled rows", "clinic", "", doubled, "repeat"),
     everywhere("years with two digits", "clinic", "born", days("born", "%d.%m.%y"), "born"),
+]
+
+
+KINDS += [  # moved without the rest of their rows
+    Kind("sbp sorted alone", "clinic", "sbp", function("sbp", np.sort), "sorted or moved"),
+    Kind("visits sorted alone", "shops", "visits", function("visits", np.sort), "sorted or moved"),
+    Kind("glucose a row lower", "clinic", "glucose", function("glucose", below), "sorted or moved"),
+    Kind("temp a row lower", "weather", "temp", function("temp", below), "sorted or moved"),
+    Kind("q2 a row lower", "survey", "q2", function("q2", below), "sorted or moved"),
 ]
 
 

@@ -670,6 +670,15 @@ def digits() -> Iterator[Trap]:
     yield trap("a number of 20 digits", long, "refused", "bmi", "has more digits than a number")
 
 
+def moved() -> Iterator[Trap]:
+    rows, rng = base(88, n=200), np.random.default_rng(88)
+    for columns in rows.values():
+        lower = 0.6 * np.array(columns["sbp"], float) + rng.normal(0, 4, 200)
+        columns["dbp"] = [f"{x:.1f}" for x in lower]
+    rows["west"]["dbp"].sort(key=float)
+    yield trap("a column sorted alone", rows, "warned", "dbp", "sorted or moved alone")
+
+
 def sheets() -> Iterator[Trap]:
     def excel(change: Callable[[pd.DataFrame], pd.DataFrame]) -> dict[str, bytes]:
         files = {}
@@ -709,7 +718,7 @@ def traps() -> list[Trap]:
     """All traps."""
     makers = (
         sentinels, units, compared, no_features, spellings, keys, dates, writings, typings,
-        hardly_used, shapes, digits,
+        hardly_used, shapes, digits, moved,
     )  # fmt: skip
     return [each for make in makers for each in make()]
 

@@ -134,8 +134,18 @@ class Columns:
 
     def lines(self, skipped: Collection[str] = ()) -> Iterator[tuple[str, float, str]]:
         """Yield each column that is explained, with its unlikeness and a line about it."""
-        for name, (beside, found) in self._found(skipped).items():
-            yield name, found.unlike, self._line(name, beside, found)
+        beside, found = self._found(skipped)
+        for j, each in found.items():
+            yield self.names[j], each.unlike, self._line(self.names[j], beside[j], each)
+        for j in beside.keys() - found.keys():
+            if astray := self._astray(self.names[j], beside[j]):
+                yield self.names[j], astray, f"{in_words(self.names[j], self.site)}: {ASTRAY}"
+
+    def _astray(self, name: str, beside: Matched) -> float:
+        """Return how much less than elsewhere values go with the others of their rows."""
+        is_alike = beside.unlike(beside.values) < APART.honest
+        is_varied = 2 * self.own[name].counts.max() < self.own[name].n
+        return beside.astray() if is_alike and is_varied else 0.0
 
     def few(self) -> dict[str, str]:
         """Return the lines of columns with few values, or one value in many rows."""
@@ -190,27 +200,26 @@ class Columns:
 
     # What explains a column
 
-    def _found(self, skipped: Collection[str]) -> dict[str, tuple[Matched, _Found]]:
-        """Return columns that are unlike those of like rows and explained, with these."""
+    def _found(self, skipped: Collection[str]) -> tuple[dict[int, Matched], dict[int, _Found]]:
+        """Return columns beside those of like rows, and which are unlike these and explained."""
         every = {*range(len(self.names))} - {self.names.index(name) for name in skipped}
-        beside = self.match(every)
-        found = self._explained({j: each for j, each in beside.items() if j in every}, first=True)
+        beside = {j: each for j, each in self.match(every).items() if j in every}
+        found = self._explained(beside, first=True)
         if not found:
-            return {}
+            return beside, found
         # what is odd itself tells nothing about the others, but for levels that are all moved
         others, moved = every - set(found), dict[int, _Found]()
         if not others:
             moved = {j: each for j, each in found.items() if self._is_moved(self.names[j])}
-        rest = found.keys() - moved.keys()
-        beside |= {j: each for j, each in self.match(others).items() if j not in moved}
+        again = self.match(others)
+        beside |= {j: each for j, each in again.items() if j in every and j not in moved}
         honest = [beside[j].unlike(beside[j].values) for j in others & set(beside)]
         usual = float(np.quantile(honest, APART.rest)) if honest else math.nan
-        found = self._explained({j: beside[j] for j in found if j in rest}, first=False) | moved
-        return {
-            self.names[j]: (beside[j], each)
-            for j, each in found.items()
-            if self._is_sure(self.names[j], beside[j], each, usual)
-        }
+        rest = {j: beside[j] for j in found.keys() - moved.keys()}
+        found = self._explained(rest, first=False) | moved
+        is_sure = self._is_sure
+        sure = {j: x for j, x in found.items() if is_sure(self.names[j], beside[j], x, usual)}
+        return beside, sure
 
     def _is_sure(self, name: str, beside: Matched, found: _Found, usual: float) -> bool:
         """Return whether other columns of the site are alike enough to tell that one is not."""
@@ -442,6 +451,10 @@ class Columns:
         )
 
 
+ASTRAY = (
+    "its values do not go with the other columns of their rows, as they do elsewhere; see whether "
+    "it was sorted or moved alone"
+)
 LEVELS = "levels"
 LONE = Explanation(LEVELS, np.positive)
 """A level that stands for a missing value."""

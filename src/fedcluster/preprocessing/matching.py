@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 
 import numpy as np
@@ -27,6 +27,8 @@ class Matching:
     folds: int = 12
     """Parts of the columns; those of one part are matched by all others at once, as a match takes
     the longest."""
+    farther: float = 1.25  # mean square of the distances to matches, beside those of the matches
+    surely: float = 3.5  # standard errors by which values go less with their matches
     own: int = 200  # rows of a site that are matched
     elsewhere: int = 600  # rows among which matches are sought
 
@@ -50,6 +52,9 @@ class Matched:
         The mean rank of the matches of each row.
     elsewhere : callable
         Returns the rank correlation of values elsewhere with their matches there.
+    astray : callable
+        Returns how much less values rise with their matches than those elsewhere do, if that is
+        surely less than half; else 0.
     """
 
     values: Floats
@@ -57,6 +62,7 @@ class Matched:
     weights: Floats
     near: Floats
     elsewhere: Callable[[], float]
+    astray: Callable[[], float] = float
 
     @property
     def known(self) -> Floats:
@@ -137,11 +143,14 @@ def matched(own: Floats, others: Floats, by: Collection[int]) -> dict[int, Match
         beside = [j for j in by if j not in part]
         nearest = _nearest(U[:, beside], V[:, beside])
         there = cache(partial(_matches_elsewhere, V, beside))
+        theirs = cache(partial(_like_matches, U, V, beside, nearest))
         for j in part.tolist():
             of_others = cache(partial(_along_elsewhere, V[:, j], there))
             column = _of_column(own[:, j], others[:, j], V[:, j], nearest, of_others)
             if column is not None:
-                found[j] = column
+                places = np.where(np.isnan(own[:, j]), np.nan, U[:, j])
+                astray = partial(_astray, places, column.near, V[:, j], theirs)
+                found[j] = replace(column, astray=astray)
     return found
 
 
@@ -161,11 +170,58 @@ def _matches_elsewhere(V: Floats, by: Sequence[int]) -> tuple[NDArray[np.intp], 
     return some, _nearest(V[some][:, by], V[:, by], some)
 
 
+def _like_matches(
+    U: Floats, V: Floats, by: Sequence[int], nearest: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Return the rows elsewhere that match (n,) rows, and the matches there of each.
+
+    None are returned if these are nearer: then rows like those of the site are not there.
+    """
+    some = np.unique(nearest[:, 0])
+    beside = _nearest(V[some][:, by], V[:, by], some)
+    here, there = (
+        float(((X - V[each[:, 0]])[:, by] ** 2).sum() / len(X))
+        for X, each in ((U, nearest), (V[some], beside))
+    )
+    return (some, beside) if here <= HOW.farther * there else (some[:0], beside[:0])
+
+
 def _along_elsewhere(
     places: Floats, matches: Callable[[], tuple[NDArray[np.intp], NDArray[np.intp]]]
 ) -> float:
     some, nearest = matches()
     return _correlation(places[some], places[nearest].mean(axis=1))
+
+
+def _astray(
+    places: Floats,
+    near: Floats,
+    elsewhere: Floats,
+    matches: Callable[[], tuple[NDArray[np.intp], NDArray[np.intp]]],
+) -> float:
+    """Return how much less ranks (n,) rise with the mean ranks of their matches; see `Matched`.
+
+    Those elsewhere are of rows that match the site's, so that both are of the same kinds.
+    """
+    there = ~np.isnan(places + near)
+    slope, error = _slope(places[there], near[there])
+    if max(slope, 0.0) + HOW.surely * error >= 0.5:  # slopes are 1 at most, but for chance
+        return 0.0
+    some, nearest = matches()
+    usual, beside = _slope(elsewhere[some], elsewhere[nearest].mean(axis=1))
+    # rows elsewhere are matches of each other, so that chance is larger
+    is_less = usual > 2 * HOW.surely * beside and slope + HOW.surely * error < usual / 2
+    return usual - slope if is_less else 0.0
+
+
+def _slope(y: Floats, x: Floats) -> tuple[float, float]:
+    """Return the slope of a regression line and its standard error, which may be infinite."""
+    if len(x) < 3 or not np.ptp(x) > 0:
+        return 0.0, math.inf
+    x, y = x - x.mean(), y - y.mean()
+    slope = float(x @ y) / float(x @ x)
+    off = y - slope * x
+    return slope, math.sqrt(float(off @ off) / (len(x) - 2) / float(x @ x))
 
 
 def _some(X: Floats, most: int) -> Floats:
