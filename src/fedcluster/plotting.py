@@ -196,7 +196,7 @@ class CenterProfilesDisplay:
             for j in range(k):
                 light = "white" if abs(self.apart[i, j]) > self.light else "black"
                 style = {"ha": "center", "va": "center", "fontsize": 8, "color": light}
-                self.ax_.text(j, i, f"{self.apart[i, j]:+.1f}", **style)
+                self.ax_.text(j, i, f"{self.apart[i, j]:+z.1f}", **style)
         self.figure_.colorbar(self.image_, ax=self.ax_, label="standard deviations from the mean")
         return self
 

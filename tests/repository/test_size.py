@@ -28,19 +28,19 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 29_770,
-    "lines of the application": 21_127,
+    "lines of the library": 29_827,
+    "lines of the application": 21_125,
     "modules": 238,
-    "functions": 4_709,
+    "functions": 4_713,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
     "options": 228,
     "options of fit": 25,
     "refused combinations": 48,
-    "words of the pages": 36_000,
+    "words of the pages": 35_999,
     "pages": 28,
-    "lines of tests": 67_403,
+    "lines of tests": 67_427,
     "lines of tests of refusals and pairs": 2_757,
 }
 

@@ -130,7 +130,7 @@ def succession_table(content: Mapping[str, Any]) -> Table:
     rows = []
     for each in content["clusters"]:
         then, now, moved = (short_number(each[key]) for key in ("rows_then", "rows_now", "moved"))
-        moved = moved if moved == "–" else f"{each['moved']:+.2f} {each['column']}"
+        moved = moved if moved == "–" else f"{each['moved']:+z.2f} {each['column']}"
         p, grown = (each[key] for key in ("chance_moved", "chance_grown"))
         p, grown = (said_p(each).removeprefix("p ").removeprefix("= ") for each in (p, grown))
         who = (str(each["cluster"]), each["name"], ", ".join(each["became"]))

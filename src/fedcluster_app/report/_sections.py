@@ -282,7 +282,7 @@ def _spread_chart(run: Run, feature: Feature) -> Any:
 
 def _value_cell(feature: Feature, j: int) -> dict[str, str]:
     apart, words = float(feature.apart[j]), value(feature, float(feature.values[j]))
-    return {"words": words, "small": f"{apart:+.1f}", "shade": charts.shade(apart)}
+    return {"words": words, "small": f"{apart:+z.1f}", "shade": charts.shade(apart)}
 
 
 def picture(run: Run, *, most: int = 12) -> Any:

@@ -407,7 +407,7 @@ def _line(column: Plain, of_all: Plain) -> tuple[str, ...]:
     if column["kind"] == "number":
         cells = [*map(short_number, (column["mean"], column["spread"])), _median(column)]
         apart = column["difference"]
-        difference = NOTHING if apart is None else f"{apart:+.2f}"
+        difference = NOTHING if apart is None else f"{apart:+z.2f}"
         return (shortened(name, 24), *cells, short_number(of_all["mean"]), difference)
     own, every = ({k: x or 0.0 for k, x in c["shares"].items()} for c in (column, of_all))
     level = max(own, key=lambda each: own[each] - every[each])

@@ -823,3 +823,15 @@ def test_a_folder_is_found_from_where_one_is(fitted, monkeypatch):
     monkeypatch.chdir(fitted)
     ran = CliRunner().invoke(app, ["report", "out"])
     assert ran.output == "Wrote out/report.html: open it in a browser.\n"
+
+
+def test_a_difference_that_rounds_to_0_has_no_minus(tmp_path):
+    y = [float(i // 2 % 2) for i in range(200)]
+    y[2] = 0.0
+    cells = "".join(f"{10 * (i % 2) + 0.001 * i},{y[i]}\n" for i in range(200))
+    (tmp_path / "rows.csv").write_text(f"x,y\n{cells}")
+    out = str(tmp_path / "out")
+    ran = CliRunner().invoke(app, ["fit", str(tmp_path / "rows.csv"), "-k", "2", "--out", out])
+    assert ran.exit_code == 0, ran.output
+    said = (tmp_path / "out" / "report.html").read_text()
+    assert (said.count("+0.0<"), said.count("-0.0<")) == (2, 0)
