@@ -8,6 +8,7 @@ from fedcluster.lazy import names_from
 
 if TYPE_CHECKING:
     from fedcluster.metrics.clusters import Inertia
+    from fedcluster.metrics.external import Contingency as Contingency
     from fedcluster.metrics.indices import CHOOSING as CHOOSING
     from fedcluster.metrics.indices import INDICES as INDICES
     from fedcluster.metrics.indices import METRICS, Index
@@ -21,6 +22,7 @@ __getattr__ = names_from(  # lazy: column moments are also used without numba
     __name__,
     {
         "Inertia": "clusters",
+        "Contingency": "external",
         "LeafMoments": "leaves",
         "CHOOSING INDICES METRICS Index": "indices",
         "FuzzyObjective nearest_present": "objectives",

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
-from scipy import optimize, special, stats
+import scipy  # scipy loads its modules lazily, as a site's program starts without them
 
 from fedcluster.core import Floats
 from fedcluster.texts import short_number
@@ -180,7 +180,7 @@ def holm(p: Sequence[float]) -> list[float]:
 
 
 def _chi(name: str, statistic: float, df: int) -> OutcomeTest:
-    p = float(stats.chi2.sf(statistic, df)) if df > 0 else math.nan
+    p = float(scipy.stats.chi2.sf(statistic, df)) if df > 0 else math.nan
     return OutcomeTest(name, p, float(statistic), (float(df),))
 
 
@@ -248,19 +248,19 @@ def _of_table(
     table = table[table.sum(axis=1) > 0][:, table.sum(axis=0) > 0]
     if min(table.shape) < 2:
         return OutcomeTest("chi-square test"), {}
-    chi, p, df, expected = stats.chi2_contingency(table, correction=False)
+    chi, p, df, expected = scipy.stats.chi2_contingency(table, correction=False)
     test = OutcomeTest("chi-square test", float(p), float(chi), (float(df),))
     small = (expected < 1).any() or (expected < 5).mean() > 0.2
     if small and (table == np.rint(table)).all():
         whole = table.astype(np.int64)
         if table.shape == (2, 2):
-            test = OutcomeTest("Fisher's exact test", float(stats.fisher_exact(whole).pvalue))
+            test = OutcomeTest("Fisher's exact test", float(scipy.stats.fisher_exact(whole).pvalue))
         else:
-            margins = stats.random_table(whole.sum(axis=1), whole.sum(axis=0), seed=0)
+            margins = scipy.stats.random_table(whole.sum(axis=1), whole.sum(axis=0), seed=0)
             drawn = ((margins.rvs(tables_drawn) - expected) ** 2 / expected).sum(axis=(1, 2))
             p = (1 + (drawn >= chi * (1 - 1e-9)).sum()) / (1 + tables_drawn)
             test = OutcomeTest("chi-square test by drawn tables", float(p), float(chi))
-    ends = np.nan_to_num(special.chndtrinc(chi, df, [0.975, 0.025]))  # not a number of chi 0
+    ends = np.nan_to_num(scipy.special.chndtrinc(chi, df, [0.975, 0.025]))  # not a number of chi 0
     v = np.sqrt(np.array([chi, *ends]) / (float(table.sum()) * (min(table.shape) - 1)))
     return test, {"cramers_v": Estimate(*np.minimum(v, 1.0).tolist())}
 
@@ -275,7 +275,7 @@ def wilson(count: float, n: float) -> Estimate:
     """
     if not n > 0:
         return Estimate(math.nan)
-    z = float(stats.norm.isf(0.025)) ** 2
+    z = float(scipy.stats.norm.isf(0.025)) ** 2
     middle, half = count + z / 2, math.sqrt(z * (count * (n - count) / n + z / 4))
     return Estimate(count / n, (middle - half) / (n + z), (middle + half) / (n + z))
 
@@ -306,7 +306,7 @@ def odds_ratio(tables: Floats, j: int) -> Estimate:
 
 def _ratio(log: float, variance: float) -> Estimate:
     """Return a ratio and its interval, given its logarithm and the variance of this."""
-    half = float(stats.norm.isf(0.025)) * math.sqrt(variance)
+    half = float(scipy.stats.norm.isf(0.025)) * math.sqrt(variance)
     return Estimate(*(math.exp(log + sign * half) for sign in (0, -1, 1)))
 
 
@@ -388,7 +388,11 @@ def numbers_compared(
     middle = (n * means).sum(axis=0) / np.where(every > 0, every, np.nan)
     inner = (squares + n * (means - np.nan_to_num(middle)) ** 2).sum(axis=0)
     deviation = np.sqrt(inner / np.where(every > 1, every - 1, np.nan))
-    half = stats.t.isf(0.025, np.maximum(every - 1, 1)) * deviation / np.sqrt(np.maximum(every, 1))
+    half = (
+        scipy.stats.t.isf(0.025, np.maximum(every - 1, 1))
+        * deviation
+        / np.sqrt(np.maximum(every, 1))
+    )
     clusters = [
         {
             "rows": float(rows[j]),
@@ -417,7 +421,7 @@ def welch(n: Floats, means: Floats, squares: Floats) -> OutcomeTest:
     f = (w * (means - middle) ** 2).sum() / (k - 1)
     f /= 1 + 2 * (k - 2) / (k * k - 1) * spare
     df = (k - 1.0, float((k * k - 1) / (3 * spare)))
-    return OutcomeTest(name, float(stats.f.sf(f, *df)), float(f), df)
+    return OutcomeTest(name, float(scipy.stats.f.sf(f, *df)), float(f), df)
 
 
 def _omega(test: OutcomeTest) -> dict[str, Estimate]:
@@ -431,10 +435,11 @@ def _omega(test: OutcomeTest) -> dict[str, Estimate]:
     f, (a, b) = test.statistic, test.df
 
     def miss(x: float, share: float) -> float:
-        return float(np.nan_to_num(stats.ncf.cdf(f, a, b, x))) - share  # not a number far away
+        below = scipy.stats.ncf.cdf(f, a, b, x)  # not a number far away
+        return float(np.nan_to_num(below)) - share
 
     most, shares = 4 * f * (a + 1) + 100, (0.975, 0.025)
-    far = [optimize.brentq(miss, 0, most, (p,)) if miss(0, p) > 0 else 0.0 for p in shares]
+    far = [scipy.optimize.brentq(miss, 0, most, (p,)) if miss(0, p) > 0 else 0.0 for p in shares]
     value = max(a * (f - 1) / (a * f + b + 1), 0.0)
     return {"omega_squared": Estimate(value, *(x / (x + a + b + 1) for x in far))}
 
@@ -465,7 +470,7 @@ def means_within(n: Floats, means: Floats, squares: Floats) -> OutcomeTest:
     if min(df) < 1 or not error > 0:
         return OutcomeTest(name)
     f = (without + float(squares.sum()) - error) / df[0] / (error / df[1])
-    return OutcomeTest(name, float(stats.f.sf(f, *df)), f, df)
+    return OutcomeTest(name, float(scipy.stats.f.sf(f, *df)), f, df)
 
 
 def kruskal(cells: Floats) -> OutcomeTest:

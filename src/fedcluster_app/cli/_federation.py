@@ -465,7 +465,7 @@ def new(
     """
     needs("flwr", "flower")
     from fedcluster_app.coordinator.folder import create
-    from fedcluster_app.report.messages import two_sites_line
+    from fedcluster_app.secure.cohort import two_sites_line
 
     federation = create(
         folder,

@@ -19,7 +19,7 @@ from fedcluster_app.coordinator.folder import CANCEL, FIRST_ROWS, first_rows, ke
 from fedcluster_app.coordinator.lifecycle import RevokedSites
 from fedcluster_app.records import load_record, record_or
 from fedcluster_app.report.job_files import write_job
-from fedcluster_app.report.messages import two_sites_line
+from fedcluster_app.secure.cohort import two_sites_line
 from fedcluster_app.secure.engine import SecureEngine
 from fedcluster_app.tables.outputs import atomic_folder
 from fedcluster_app.trust.owned_files import ORPHAN, running

@@ -186,19 +186,6 @@ def limits_in_words(limits: Sequence[Limit]) -> list[str]:
     return words
 
 
-def two_sites_line(n_sites: int) -> list[str]:
-    """Return the warning that each of two sites can subtract its own sums, if it applies.
-
-    Examples
-    --------
-    >>> print(*two_sites_line(2))
-    of two sites, each learns the other's sums of each cluster, as the model tells those of both: \
-ask at least three
-    """
-    said = "of two sites, each learns the other's sums of each cluster, as the model tells those of"
-    return [f"{said} both: ask at least three"] if n_sites == 2 else []
-
-
 def ignored_lines(ignored: Mapping[str, Sequence[str]]) -> list[str]:
     """Return the columns of each file that a model does not use, one line for equal ones."""
     by_columns: dict[tuple[str, ...], list[str]] = {}

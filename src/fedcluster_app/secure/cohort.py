@@ -183,6 +183,19 @@ class Cohort:
         return json.dumps([*signed, earlier, sends]).encode()
 
 
+def two_sites_line(n_sites: int) -> list[str]:
+    """Return the warning that each of two sites can subtract its own sums, if it applies.
+
+    Examples
+    --------
+    >>> print(*two_sites_line(2))
+    of two sites, each learns the other's sums of each cluster, as the model tells those of both: \
+ask at least three
+    """
+    said = "of two sites, each learns the other's sums of each cluster, as the model tells those of"
+    return [f"{said} both: ask at least three"] if n_sites == 2 else []
+
+
 def are_names(value: Any) -> bool:
     """Return whether a JSON value is a sorted list of distinct texts."""
     texts = isinstance(value, list) and all(isinstance(name, str) for name in value)

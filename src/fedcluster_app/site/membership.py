@@ -33,8 +33,7 @@ from fedcluster.options.refusals import refused
 from fedcluster.privacy.disclosure import Disclosure
 from fedcluster.texts import counted, first_not_plain, printable
 from fedcluster_app.records import record
-from fedcluster_app.report.messages import two_sites_line
-from fedcluster_app.secure.cohort import MIN_SITES, Terms, earlier_cohorts
+from fedcluster_app.secure.cohort import MIN_SITES, Terms, earlier_cohorts, two_sites_line
 from fedcluster_app.secure.site import SecureSite
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.process import MEGABYTE

@@ -19,10 +19,10 @@ from typing import Any, Protocol, Self, Unpack
 import numpy as np
 from numpy.typing import NDArray
 
+from fedcluster import metrics
 from fedcluster.core import Column, Introduction, PlannedStep, RowTransform, SiteInfo, Summary, Task
 from fedcluster.engines import wire
 from fedcluster.errors import EndedError, InputError, PolicyError
-from fedcluster.metrics.external import Contingency
 from fedcluster.options.refusals import RefusedError
 from fedcluster.texts import is_plain, printable
 from fedcluster_app.wire.policy import Policy
@@ -293,7 +293,7 @@ class DisclosedColumns:
 
     def _bound(self, task: Task, how: RowTransform | None) -> Task:
         step = task.step
-        if isinstance(step, Contingency):
+        if isinstance(step, metrics.Contingency):
             if self._labels is None:
                 self.introduce(labels=True)
             step = step.disclosed_only(self._labels or ())
