@@ -28,10 +28,10 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 29_827,
-    "lines of the application": 21_125,
+    "lines of the library": 29_851,
+    "lines of the application": 21_132,
     "modules": 238,
-    "functions": 4_713,
+    "functions": 4_718,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
@@ -40,7 +40,7 @@ MOST = {
     "refused combinations": 48,
     "words of the pages": 35_999,
     "pages": 28,
-    "lines of tests": 67_427,
+    "lines of tests": 67_480,
     "lines of tests of refusals and pairs": 2_757,
 }
 

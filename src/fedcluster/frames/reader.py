@@ -56,7 +56,7 @@ from fedcluster.frames.columns import (
     same_levels,
     with_levels,
 )
-from fedcluster.frames.rows import FileFingerprint, check_finite, side_by_side
+from fedcluster.frames.rows import FileFingerprint, StreamedRows, check_finite, side_by_side
 from fedcluster.lazy import LazyModule
 from fedcluster.texts import setting
 
@@ -164,6 +164,19 @@ class Recoding:
         if not gaps:
             check_finite(X, names, f"site {site!r}", start)
         return replace(data, X=X, columns=tuple(columns) if data.columns else ())
+
+    def in_chunks(self, rows: StreamedRows, site: str, *, gaps: bool) -> StreamedRows:
+        """Return rows of a site that are recoded as they are read."""
+        if not (self.missing or self.factors.get(site)):
+            return rows
+
+        def recoded() -> Iterator[Data]:
+            start = 1
+            for each in rows.read():
+                yield self.apply(each, site, gaps=gaps, start=start)
+                start += len(each)
+
+        return replace(rows, read=recoded)
 
     def _coded(self, data: Data, j: int) -> tuple[Column, Floats] | None:
         """Return a numeric column as text if some of its numbers are codes; else None."""

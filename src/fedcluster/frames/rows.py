@@ -308,16 +308,26 @@ class SiteRows:
         return len(self.rows)
 
     def without(self, names: Collection[str]) -> SiteRows:
-        """Return the rows without some columns; only for rows in memory."""
+        """Return the rows without some columns."""
         kept = [j for j, name in enumerate(self.columns) if name not in names]
         if len(kept) == len(self.columns):
             return self
-        data = self.data
-        columns = tuple(data.columns[j] for j in kept) if data.columns else ()
+        left = tuple(self.columns[j] for j in kept)
+
+        def part(data: Data) -> Data:
+            columns = tuple(data.columns[j] for j in kept) if data.columns else ()
+            return replace(data, X=np.ascontiguousarray(data.X[:, kept]), columns=columns)
+
+        if isinstance(rows := self.rows, StreamedRows):
+            some: Data | RowStream = replace(
+                rows, columns=left, read=lambda: map(part, rows.read())
+            )
+        else:
+            some = part(self.data)
         return replace(
             self,
-            rows=replace(data, X=np.ascontiguousarray(data.X[:, kept]), columns=columns),
-            columns=tuple(self.columns[j] for j in kept),
+            rows=some,
+            columns=left,
             ignored=(*self.ignored, *(name for name in self.columns if name in names)),
         )
 

@@ -61,7 +61,7 @@ from fedcluster.privacy import Groups
 from fedcluster.texts import dotted
 from fedcluster_app.cli._options import FileOptions, JoinOptions, ValueOptions, named
 from fedcluster_app.cli._screen import HELD, Doing, silent
-from fedcluster_app.tables.matrices import Matrix
+from fedcluster_app.tables.matrices import Matrix, matrix_rows
 from fedcluster_app.tables.outputs import write_joined
 from fedcluster_app.tables.remote import SCHEMES, WEB, fetched
 from fedcluster_app.tables.sources import (
@@ -475,25 +475,25 @@ def read_sites(
         source = sources[site]
         doing(f"reading {source.path.name if isinstance(source, FileSource) else site}")
         own = replace(roles, values=values[site])
-        by_name = roles.values is not None
-        return _rows_of(site, source, opened[site], own, own_of[site], by_name=by_name)
+        by_name, rows = roles.values is not None, opened[site]
+        if isinstance(rows, Matrix) and _is_large(rows, own):
+            return {site: _in_chunks(site, rows, own, own_of[site])}
+        return _rows_of(site, source, rows, own, own_of[site], by_name=by_name)
 
     read: dict[str, SiteRows] = {}
     for of_site in each_site(sources, roles, rows_of):
         read |= of_site
     opened.clear()
-    for site, rows in read.items():
-        if roles.raw:
-            check_no_total(f"site {site!r}", rows.data)
+    held = {site: rows.rows for site, rows in read.items() if isinstance(rows.rows, Data)}
+    for site, data in held.items() if roles.raw else ():
+        check_no_total(f"site {site!r}", data)
     if roles.raw and not roles.levels:
-        data = common_levels(
-            {site: rows.data for site, rows in read.items()}, MOST_CATEGORIES, roles.coded
-        )
-        read = {site: replace(rows, rows=data[site]) for site, rows in read.items()}
-    if roles.values is None and not roles.raw:
-        _warn_of_row_numbers(list(read.values()))
-    for site, rows in read.items():
-        weight = rows.data.sample_weight
+        held = common_levels(held, MOST_CATEGORIES, roles.coded)
+        read |= {site: replace(read[site], rows=data) for site, data in held.items()}
+    if roles.values is None and not roles.raw and held:
+        _warn_of_row_numbers([read[site] for site in held])
+    for site, data in held.items():
+        weight = data.sample_weight
         if weight is not None and not weight.any():
             raise InputError(
                 f"site {site!r}, column {roles.weight!r}: every weight is 0; "
@@ -624,6 +624,20 @@ def _rows_of(
             read_as=how,
         )
     return rows
+
+
+def _is_large(matrix: Matrix, roles: ColumnRoles) -> bool:
+    """Return whether a matrix of numbers alone is read in chunks, as sites read theirs."""
+    needs_all = roles.others or roles.coded or roles.recoding.codes
+    return not needs_all and matrix.n_rows * len(roles.chosen) > matrix.held_values
+
+
+def _in_chunks(site: str, matrix: Matrix, roles: ColumnRoles, own: Mapping[str, str]) -> SiteRows:
+    """Return the rows of a site, read anew each time; see `_rows_of`."""
+    rows = matrix_rows(matrix, roles.in_names(own), f"site {site!r}").called(own)
+    ignored = tuple(name for name in matrix.names if name not in rows.columns)
+    rows = roles.recoding.without(ignored).in_chunks(rows, site, gaps=roles.raw)
+    return SiteRows(site, rows, roles.chosen, range(1, len(rows) + 1), ignored)
 
 
 def _values(

@@ -14,7 +14,7 @@ min_cluster_size = 5
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -372,16 +372,7 @@ class SiteFile:
         """Return rows with the codes, factors and missing values of the file applied."""
         factors = {n: affine(str(x)) for n, x in self.factors.items() if n in rows.columns}
         recoding = Recoding(self.missing_values, factors={self.name: factors})
-        if not (recoding.missing or factors):
-            return rows
-
-        def mended() -> Iterator[Data]:
-            start = 1
-            for each in rows.read():
-                yield recoding.apply(each, self.name, gaps=raw, start=start)
-                start += len(each)
-
-        return replace(rows, read=mended)
+        return recoding.in_chunks(rows, self.name, gaps=raw)
 
     def fingerprint(self) -> str:
         """Return a fingerprint of the rows, which changes when they do.

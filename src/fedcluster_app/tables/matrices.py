@@ -63,6 +63,7 @@ class Matrix:
     block: Callable[[slice], Any] = field(repr=False)
     beside: Mapping[str, Callable[[slice], NDArray[Any]]] = field(default_factory=dict)
     files: tuple[FileFingerprint, ...] = ()
+    held_values = 1 << 26  # largest number of values that a command holds: half a gigabyte
 
     def dense(self, rows: slice, columns: NDArray[np.intp] | None = None) -> Rows:
         """Return some rows as a dense array, with all or some of the columns."""
@@ -190,9 +191,23 @@ def open_npy(rows: Path | NDArray[Any], names: Sequence[str] | None = None) -> M
         _named(names, array.shape[1], title),
         len(array),
         np.dtype(np.float32 if array.dtype == np.float32 else np.float64),
-        lambda part: _mapped(source)[part],
+        lambda part: _numbers(_mapped(source)[part]),
         files=_files(source),
     )
+
+
+def _numbers(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return rows as numbers: bfloat16, for which NumPy only knows two bytes, as float32.
+
+    Examples
+    --------
+    >>> _numbers(np.array([0x3F80, 0xC020], np.uint16).view("V2"))
+    array([ 1. , -2.5], dtype=float32)
+    """
+    if rows.dtype != "V2":
+        return rows
+    wide: NDArray[Any] = (rows.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    return wide
 
 
 def _files(source: Array) -> tuple[FileFingerprint, ...]:
@@ -203,7 +218,8 @@ def _checked(place: Path | NDArray[Any], what: str, ndim: int) -> tuple[Array, N
     """Return the source of an array, and the array, after checking its type and ``ndim``."""
     source = FileFingerprint.now(place) if isinstance(place, Path) else place
     array = _mapped(source)
-    if array.ndim != ndim or array.dtype.kind not in "fiub" or not array.size:
+    is_known = array.dtype.kind in "fiub" or array.dtype == "V2"  # bfloat16
+    if array.ndim != ndim or not is_known or not array.size:
         raise InputError(
             f"{what}: expected {'rows (n, d)' if ndim == 2 else 'weights (n,)'} of numbers, "
             f"not {array.dtype} of shape {array.shape}"

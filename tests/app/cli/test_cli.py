@@ -35,6 +35,7 @@ from fedcluster_app.cli._screen import ADVANCED, IN_ORDER_OF_USE, Screen, prepar
 from fedcluster_app.report import messages
 from fedcluster_app.report import tables as report
 from fedcluster_app.report.tables import cluster_table
+from fedcluster_app.tables.matrices import Matrix
 from fedcluster_app.tables.outputs import write_labels
 
 pytestmark = pytest.mark.usefixtures("here", "short_searches")
@@ -815,3 +816,52 @@ def test_too_few_centres_from_the_sites_are_one_line():
     write("few.csv", x=[0.0, 1.0, 9.0])
     line = fails("fit", "few.csv", "-k", 2, "--algorithm", "fkm", "--out", "out")
     assert line.startswith("FKM needs at least 2 centres from the sites in its first round")
+
+
+@pytest.fixture
+def halves():
+    """Rows of four groups in half precision."""
+    rng = np.random.default_rng(5)
+    centers = 3 * rng.normal(size=(4, 6))
+    return (centers[rng.integers(4, size=3000)] + rng.normal(size=(3000, 6))).astype(np.float16)
+
+
+@pytest.mark.parametrize("how", ["half", "bfloat16"])
+def test_large_matrices_are_read_in_chunks_with_the_bits_of_doubles(how, halves, monkeypatch):
+    stored = X = halves
+    if how == "bfloat16":  # as NumPy writes that of ml_dtypes: the first half of a float32
+        first = (X.astype(np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        stored, X = first.view("V2"), (first.astype(np.uint32) << 16).view(np.float32)
+    np.save("rows.npy", stored)
+    np.save("double.npy", X.astype(np.float64))
+    found = []
+    for most in (0, Matrix.held_values):
+        monkeypatch.setattr(Matrix, "held_values", most)
+        for file in ("rows=rows.npy", "rows=double.npy"):
+            out = f"{file[5:]}-{most}"
+            told = run("fit", file, "-k", 4, "--out", out)
+            assert told.exit_code == 0, told.output
+            centers = Model.load(f"{out}/model.json").centers
+            found.append([centers.tobytes(), labels("rows", out)])
+    assert all(other == found[0] for other in found)
+
+
+def test_a_matrix_in_chunks_goes_with_other_files_and_says_what_it_does_not(halves, monkeypatch):
+    np.save("rows.npy", halves)
+    few = {f"x{j}": halves[:50, j] for j in range(6)} | {"x3": np.arange(1, 51)}
+    write("few.csv", **few, note=["a", "b"] * 25)
+    parts, dense = [], Matrix.dense
+
+    def counted(matrix, rows, columns=None):
+        parts.append(rows)
+        return dense(matrix, rows, columns)
+
+    monkeypatch.setattr(Matrix, "dense", counted)
+    monkeypatch.setattr(Matrix, "held_values", 0)
+    told = run("fit", "rows=rows.npy", "few.csv", "-k", 4, "--exclude", "x5", "--out", "both")
+    assert told.exit_code == 0, told.output
+    assert len(parts) > 2  # read anew in each round
+    assert Model.load("both/model.json").columns == ("x0", "x1", "x2", "x4")
+    assert [row for row, _ in labels("rows", "both")] == list(range(1, 3001))
+    told = run("fit", "rows=rows.npy", "-k", 4, "--stability", "--out", "out")
+    assert "of rows come in chunks" in told.output.replace("\n", " ")
