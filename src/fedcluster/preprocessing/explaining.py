@@ -452,8 +452,8 @@ class Columns:
 
 
 ASTRAY = (
-    "its values do not go with the other columns of their rows, as they do elsewhere; see whether "
-    "it was sorted or moved alone"
+    "unlike elsewhere, its values are unrelated to the other columns; see whether it was sorted or "
+    "moved alone"
 )
 LEVELS = "levels"
 LONE = Explanation(LEVELS, np.positive)
