@@ -41,6 +41,8 @@ ROWS = {
     for name in ("north", "south", "west")
 }
 KINDS = ("idle", "half open", "slow")
+REST = 15
+"""Seconds before each fit, also one alone: FLARE clears the one before for some."""
 HELLO = b"\x16\x03\x01\x02\x00\x01"
 """The beginning of a TLS handshake."""
 
@@ -89,7 +91,7 @@ def beside(running: RunningFederation, number: int, log: Path) -> Iterator[None]
         more = ["--at", str(running.federation.port), "--strangers", str(number)]
         process = subprocess.Popen([*command, *more], stdout=file, stderr=subprocess.DEVNULL)
     try:
-        running.wait_until(lambda: len(log.read_bytes().splitlines()) > 15)
+        running.wait_until(lambda: len(log.read_bytes().splitlines()) > REST)
         yield
     finally:
         process.kill()
@@ -131,13 +133,13 @@ def main() -> None:
         fitted(running, folder / "first", 0)
         alone, others = [], []
         for i in range(given.pairs):
+            time.sleep(REST)
             alone.append(fitted(running, folder / f"alone-{i}", i))
             log = folder / f"strangers-{i}.txt"
             with beside(running, given.strangers, log):
                 others.append(fitted(running, folder / f"beside-{i}", i))
             print(i, np.round([alone[-1], others[-1]], 1).tolist(), log.read_text().split("\n")[-2])
             sys.stdout.flush()
-            time.sleep(3)
         for j, what in enumerate(("the command", "its rounds", "the coordinator's processors")):
             first, second = (np.array(each)[:, j] for each in (alone, others))
             error = (second - first).std(ddof=1) / len(first) ** 0.5

@@ -184,6 +184,13 @@ def test_groups_that_were_lost_are_not_made_anew(tmp_path) -> None:
         site_responder(site, Membership.from_site_file(site), lambda _line: None)
 
 
+def replace_folder(folder: Path, by: Path) -> None:
+    """Put a copy in the place of a site's folder, in which its comparison of columns may end."""
+    while folder.exists():
+        shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(by, folder)
+
+
 @pytest.mark.parametrize("how", ["put back", "begun anew", "another site"])
 def test_a_whole_folder_of_before_is_noticed_at_both_ends(tmp_path, how, caplog) -> None:
     """By the line of its log that the coordinator knows; the newest folder goes on."""
@@ -198,16 +205,14 @@ def test_a_whole_folder_of_before_is_noticed_at_both_ends(tmp_path, how, caplog)
     shutil.copytree(folder if how == "begun anew" else tomls[how == "another site"].parent, copy)
     run("1")
     shutil.copytree(folder, newest)
-    shutil.rmtree(folder)
-    shutil.copytree(copy, folder)
+    replace_folder(folder, copy)
     (folder / "site.toml").write_text((newest / "site.toml").read_text())
     with pytest.raises(SiteError, match=r"log of the site lacks a line .*: put back the newest"):
         run("2")
     assert "its folder is an older copy" in caplog.text
     assert "its folder is an older copy" in (folder / "audit.jsonl").read_text()
     assert not (folder / "site.groups").exists()
-    shutil.rmtree(folder)
-    shutil.copytree(newest, folder)
+    replace_folder(folder, newest)
     assert run("3")["files"]
     first, second = (json.loads((runs / name / "log-heads.json").read_text()) for name in "12")
     assert {site for site in SITES if first[site] != second[site]} == {SITES[1]}
