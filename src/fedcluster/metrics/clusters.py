@@ -76,7 +76,8 @@ class Inertia:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the site's part of the sum and the weight of its rows."""
         _, squared = nearest(data.X, state.centers, data.sample_weight, cache=data.cache)
-        total = np.cumsum(squared * moments.row_weights(data))[-1]  # in order, not as BLAS adds
+        # in order, not as BLAS adds; 0 where the preparation has dropped all rows
+        total = np.cumsum(squared * moments.row_weights(data))[-1:].sum()
         if (within := data.within) is not None:
             total += within.sum()
         return moments.one_line(total, data)

@@ -428,3 +428,10 @@ def test_the_sums_of_fuzzy_indices_by_hand() -> None:
     objective = FuzzyObjective().client_step(state, Data(on_line(1, 0)), rng)
     np.testing.assert_allclose(objective.sums, [[0.81 + 0.09]])
     np.testing.assert_allclose((objective.weights, objective.rows), 2)
+
+
+def test_the_inertia_of_no_row_is_0() -> None:
+    """As where a bootstrap sample of a site is empty."""
+    state, rng = State.at(np.array([[0.0, 0.0], [1.0, 1.0]])), np.random.default_rng(0)
+    answer = Inertia().client_step(state, Data(np.empty((0, 2))), rng)
+    assert (answer.sums.tolist(), answer.weights.tolist()) == ([[0.0]], [0.0])
