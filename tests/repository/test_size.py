@@ -28,19 +28,19 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 29_851,
+    "lines of the library": 29_889,
     "lines of the application": 21_132,
     "modules": 238,
-    "functions": 4_718,
+    "functions": 4_721,
     "modules that a fit loads": 73,
     "constants": 247,
     "commands": 44,
     "options": 228,
     "options of fit": 25,
     "refused combinations": 48,
-    "words of the pages": 35_999,
+    "words of the pages": 36_004,
     "pages": 28,
-    "lines of tests": 67_492,
+    "lines of tests": 67_546,
     "lines of tests of refusals and pairs": 2_757,
 }
 

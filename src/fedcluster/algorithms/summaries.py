@@ -1,8 +1,9 @@
 """Site summaries: one round in which every site describes its rows by weighted means.
 
-    site i:   where its rows are many, the leaves of a variance tree of its own replace them;
-              k-means of its rows with L clusters; a cluster of fewer than q rows gives its rows
-              to the nearest other one; -> at most L means, each with its number of rows
+    site i:   where its rows are many, the leaves of a variance tree of its own replace them,
+              unless L is large; k-means of its rows with L clusters, from rows that lie apart
+              where both are many; a cluster of fewer than q rows gives its rows to the nearest
+              other one; -> at most L means, each with its number of rows
     server:   lays them side by side
 
 With many means for each cluster, the means can replace the rows in any search: weighted k-means of
@@ -21,8 +22,10 @@ from fedcluster.algorithms.merging import pool
 from fedcluster.algorithms.variance_tree import VarianceTree
 from fedcluster.core import Data, Floats, Rows, State, Summary
 from fedcluster.core.ranges import MEANS, NO_CENTERS, Allowed, Box, LineBounds, Whole
-from fedcluster.kernels import hard_pass, kmeans
+from fedcluster.kernels import hard_pass, kmeans, nearest
+from fedcluster.kernels.iteration import lloyd
 from fedcluster.metrics import Inertia
+from fedcluster.metrics.moments import add_by_cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +70,7 @@ class SiteSummaries:
     min_rows: int = 1
     rows_per_mean: int = 1
     passes = 10  # iterations of k-means at a site: a description need not be converged
+    passes_apart = 3  # the same for many means of many rows
 
     def answer_shape(self, state: State, n_columns: int) -> tuple[int | None, int]:
         """Return the shape of an answer: any number of means."""
@@ -79,11 +83,18 @@ class SiteSummaries:
     def client_step(self, state: State, data: Data, rng: Generator) -> Summary:
         """Return the means of the local clusters that are large enough."""
         data = data.weighed()
-        if len(data) <= Points.most_rows:  # draws are among rows; leaves are found by exact sums
-            data = data.canonical()
-        points = Points.of(data, rng)
-        k = min(self.n_means, max(1, len(data) // self.rows_per_mean), len(points.X))
-        fit = kmeans(points.X, k, points.weights, rng=rng, n_init=1, max_iter=self.passes)
+        k = min(self.n_means, max(1, len(data) // self.rows_per_mean))
+        if len(data) > Points.most_rows and k <= Points.most_rows // Points.leaves_each:
+            points = Points.of(data, rng)  # leaves are found by exact sums
+        else:
+            data = data.canonical()  # draws are among rows
+            points = Points.each(data)
+        k = min(k, len(points.X))
+        if len(points.X) <= 2 * Points.most_rows:
+            fit = kmeans(points.X, k, points.weights, rng=rng, n_init=1, max_iter=self.passes)
+        else:
+            start = Points.apart(data, rng, k).X
+            fit = lloyd(points.X, start, points.weights, max_iter=self.passes_apart)
         return points.summary(fit.centers, self.min_rows)
 
     def server_step(self, state: State, answers: Sequence[Summary], rng: Generator) -> State:
@@ -110,14 +121,50 @@ class Points:
     most_rows = 2048
     """Number of rows above which the leaves of a variance tree replace them; also the most
     leaves."""
+    leaves_each = 4
+    """Smallest number of leaves for each of many clusters or means: leaves are boxes, which cut
+    through clusters in many columns."""
+    rounds = 5  # in which rows that lie apart are drawn
+
+    @classmethod
+    def each(cls, data: Data) -> Points:
+        """Return the rows themselves."""
+        ones = np.ones(len(data))
+        return cls(data.X, ones if data.sample_weight is None else data.sample_weight, ones)
+
+    @classmethod
+    def apart(cls, data: Data, rng: Generator, most: int) -> Points:
+        """Return means of the rows that are nearest to each of ``most`` rows which lie apart.
+
+        These are drawn in a few rounds with probabilities proportional to w D^2, D being the
+        distance to the nearest row of earlier rounds (B. Bahmani et al., Scalable k-means++, VLDB
+        2012). That takes the time of scoring all rows for them once.
+        """
+        rows = cls.each(data)
+        chosen = rng.choice(len(data), 1, p=rows.weights / rows.weights.sum())
+        labels, squared = nearest(rows.X, rows.X[chosen])
+        for left in range(cls.rounds, 0, -1):
+            mass = rows.weights * squared
+            with np.errstate(divide="ignore"):  # a row that equals a chosen one comes last
+                turns = rng.exponential(size=len(mass)) / mass
+            more = min((most - len(chosen)) // left, int(np.count_nonzero(mass)))
+            if more:
+                new = np.sort(np.argpartition(turns, more - 1)[:more])
+                near, distances = nearest(rows.X, rows.X[new])
+                labels = np.where(distances < squared, len(chosen) + near, labels).astype(np.int32)
+                squared, chosen = np.minimum(squared, distances), np.append(chosen, new)
+        # of equal rows, one may have all
+        place = np.unique(labels, return_inverse=True)[1].astype(np.int32)
+        sums = add_by_cluster(place, np.asarray(rows.X, float), rows.weights, int(place.max()) + 1)
+        weights = np.bincount(place, rows.weights).astype(np.float64)
+        return cls(sums / weights[:, None], weights, np.bincount(place).astype(np.float64))
 
     @classmethod
     def of(cls, data: Data, rng: Generator, most: int = most_rows) -> Points:
         """Return the rows themselves or, if there are many, the leaves of a variance tree."""
-        ones = np.ones(len(data))
-        weights = ones if data.sample_weight is None else data.sample_weight
         if len(data) <= most:
-            return cls(data.X, weights, ones)
+            return cls.each(data)
+        weights = cls.each(data).weights
         tree, state = VarianceTree(most, min_rows=1), State()
         # scale the weights so that the smallest is 1
         relative = Data(data.X, weights / weights.min())

@@ -59,10 +59,14 @@ class SeedEffort:
     """Share of the inertia by which a fit of these is behind and not refined among all."""
     most_of_ward: int = 4096
     """Means that Ward's method merges; more are merged first by other means."""
+    fewest_of_ward: int = 2  # the least number of these for each cluster
+    leaves_each: int = 8
+    """Leaves of a variance tree for each cluster that these need; else they are drawn apart."""
     search_work: int = 1 << 27  # products of values that one iteration of all runs may take
     seed_work: int = 1 << 32
     """Products of values that one iteration of all starts may take: where it is more, fewer are
-    sought. Of 20,000 x 768 rows, 400 clusters, one start ends where the best of eight does."""
+    sought. Of 20,000 x 768 rows, 400 clusters, one start ends where the best of eight does. Where
+    one alone takes more, Ward's is that one: restarts were never better, of 1,000 clusters."""
     few: int = 4
     """Restarts and children if there is no time for all and Ward's method is ahead of so many
     restarts, or one of them finds the same."""
@@ -165,11 +169,11 @@ def _near(fits: Sequence[LloydFit], behind: float) -> list[LloydFit]:
     return [fit for fit in fits if not fit.inertia - least > behind * least]
 
 
-def _coarse(state: State, most: int, rng: Generator) -> State:
+def _coarse(state: State, most: int, rng: Generator, *, apart: bool = False) -> State:
     """Return fewer means, each of several that are close together."""
     some = state.weights > 0
     data = Data(state.centers[some], state.weights[some])
-    points = Points.of(data, rng, most)
+    points = (Points.apart if apart else Points.of)(data, rng, most)
     return State(np.asarray(points.X, dtype=np.float64), points.weights)
 
 
@@ -205,6 +209,8 @@ def _searched(
         means.runs(n_seeds, most, effort.search_work),
         (effort.children, effort.patience),
     )
+    if by_ward and not means.runs(0, 1, effort.seed_work):
+        return by_ward
     restarts = partial(kmeans_runs, means.points, n_clusters, means.weights, rng=rng)
     fits = restarts(n_runs=min(effort.few, n_runs))
     if n_runs < most and by_ward and _needs_no_more(by_ward[0], fits, effort):
@@ -230,12 +236,7 @@ def _by_ward(state: State, means: _Means, rng: Generator, effort: SeedEffort) ->
     """Return weighted k-means from the clusters of Ward's method; none for too few means."""
     if np.count_nonzero(state.weights) <= means.n_clusters:
         return []
-    few = (
-        state
-        if len(state.centers) <= effort.most_of_ward
-        else _coarse(state, effort.most_of_ward, rng)
-    )
-    points, weights, pairs = _merges(few)
+    points, weights, pairs = _merges(_few(state, means.n_clusters, rng, effort))
     q = len(points)
     merged = pairs[: q - means.n_clusters].T
     _, labels = scipy.sparse.csgraph.connected_components(
@@ -244,6 +245,14 @@ def _by_ward(state: State, means: _Means, rng: Generator, effort: SeedEffort) ->
     sums = scipy.sparse.coo_array((weights, (labels, np.arange(q)))) @ points
     start = sums / np.bincount(labels, weights)[:, None]
     return [lloyd(means.points, start, means.weights, empty="relocate")]
+
+
+def _few(state: State, n_clusters: int, rng: Generator, effort: SeedEffort) -> State:
+    """Return as many means as Ward's method merges, or fewer."""
+    most = max(effort.most_of_ward, effort.fewest_of_ward * n_clusters)
+    if len(state.centers) <= most:
+        return state
+    return _coarse(state, most, rng, apart=most < effort.leaves_each * n_clusters)
 
 
 @lru_cache(maxsize=1)

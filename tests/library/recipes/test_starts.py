@@ -29,7 +29,14 @@ from fedcluster.recipes import _search
 from fedcluster.recipes import _seeds as seeds
 from fedcluster.recipes import fit as starts
 from fedcluster.recipes._search import _Runner, race
-from fedcluster.recipes._seeds import SeedEffort, _searched, best_fuzzy_seeds, best_seeds
+from fedcluster.recipes._seeds import (
+    SeedEffort,
+    _by_ward,
+    _Means,
+    _searched,
+    best_fuzzy_seeds,
+    best_seeds,
+)
 from fedcluster.recipes.fit import canonical, clustering
 from fedcluster.recipes.specifications import Fit, fit_of
 from fedcluster.rounds import Plan, iterate, run, run_plan
@@ -122,7 +129,7 @@ def test_a_tree_is_coarse_where_sites_hold_back_small_groups() -> None:
         (10, (), 256),
         (20, (), 320),
         (80, (), 1000),
-        (300, (), 1000),
+        (300, (), 1200),
         (10, (100.0, 101.0), 100),  # one for two rows
         (10, (30.0, 31.0), 40),
     ],
@@ -775,3 +782,50 @@ def test_rows_without_weight_are_not_described() -> None:
     X, weight = on_line(0, 1, 50), np.array([1.0, 1.0, 0.0])
     answer = SiteSummaries(3).client_step(State(), Data(X, weight), np.random.default_rng(0))
     assert sorted((answer.sums[:, 0] / answer.weights).tolist()) == [0, 1]
+
+
+def apart(n: int, k: int, d: int) -> tuple[Floats, float]:
+    """Return rows of clusters that are apart, and the inertia about their means."""
+    rng = np.random.default_rng([n, k, d])
+    cluster = rng.permutation(np.arange(n) % k)
+    X = (1.5 * rng.normal(size=(k, d)))[cluster] + rng.normal(size=(n, d))
+    means = np.stack([X[cluster == j].mean(axis=0) for j in range(k)])
+    return X, float(((X - means[cluster]) ** 2).sum())
+
+
+@pytest.mark.filterwarnings("ignore:only .* clusters have rows")
+@pytest.mark.parametrize(
+    ("n", "k", "d", "n_sites", "init", "most"),
+    [
+        (9_000, 300, 48, 2, "auto", 1.002),  # a site's leaves are few beside its means
+        (6_000, 300, 48, 2, "auto", 1.002),  # its rows are few enough for restarts
+        (12_000, 1200, 24, 12, "auto", 1.05),  # sites with fewer rows than means
+        (12_000, 1200, 24, 3, "sums", 1.05),
+        (12_000, 1200, 24, 3, "auto", 1.02),  # many means beside those that Ward's method takes
+    ],
+)
+def test_hundreds_of_clusters_in_many_columns_are_found(
+    n: int, k: int, d: int, n_sites: int, init: str, most: float
+) -> None:
+    X, inertia = apart(n, k, d)
+    sites = np.random.default_rng(1).integers(n_sites, size=n)
+    fit = FederatedKMeans(k, init=init, random_state=0).fit(X, sites=sites)
+    assert fit.inertia_ < most * inertia
+
+
+def test_ward_merges_more_means_than_there_are_clusters() -> None:
+    state = State(np.arange(100.0)[:, None] ** 2, np.ones(100))
+    few = SeedEffort(most_of_ward=40)
+    [fit] = _by_ward(state, _Means.of(state, 50), np.random.default_rng(0), few)
+    assert np.count_nonzero(fit.weights) == 50
+
+
+def test_rows_that_lie_apart_stand_for_those_near_them() -> None:
+    X, weights = np.array([[0.0], [0.0], [5.0], [5.2], [9.0]]), np.array([1.0, 2.0, 1.0, 1.0, 1.0])
+    found = summaries.Points.apart(Data(X, weights), np.random.default_rng(0), 3)
+    order = np.argsort(found.X[:, 0])
+    assert_allclose(found.X[order, 0], [0.0, 5.1, 9.0])
+    assert found.weights[order].tolist() == [3.0, 2.0, 1.0]
+    assert found.counts[order].tolist() == [2.0, 2.0, 1.0]
+    every = summaries.Points.apart(Data(X, weights), np.random.default_rng(0), 40)
+    assert sorted(every.X[:, 0]) == [0.0, 5.0, 5.2, 9.0]
