@@ -12,8 +12,10 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, partial
 from pathlib import Path
+from shutil import rmtree
 from tempfile import mkdtemp
 from typing import Any
+from weakref import finalize
 
 import dask
 import numpy as np
@@ -125,8 +127,10 @@ class World:
 
     @cached_property
     def folder(self) -> Path:
-        """Where the files are, made when the first is written."""
-        return Path(mkdtemp(prefix="pairs-"))
+        """Where the files are, made when the first is written; it goes with the world."""
+        folder = Path(mkdtemp(prefix="pairs-"))
+        finalize(self, rmtree, folder, ignore_errors=True)
+        return folder
 
     @cached_property
     def site(self) -> dict[str, Any]:

@@ -252,7 +252,8 @@ def test_a_site_file_says_what_columns_mean_that_are_not_chosen(source: str, of:
     """A database was read without them, so that the site file was said to name no column."""
     said = {"codes": "town", "rename": "z", "dates": "age"}[of]
     c = with_needs("fit", ("source", source), (f"site.{of}", said), ("prepare", "mean"))
-    path = World("fit", c, frames(c)).site_files[0].path
-    rows = replace(SiteFile.load(path), columns=("y", "x")).kept().rows(raw=True)
+    world = World("fit", c, frames(c))
+    file = SiteFile.load(world.site_files[0].path)
+    rows = replace(file, columns=("y", "x")).kept().rows(raw=True)
     assert isinstance(rows, Data)
     assert [column.name for column in columns_of(rows)] == ["y", "x"]
