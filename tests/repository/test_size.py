@@ -28,7 +28,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 29_889,
+    "lines of the library": 29_893,
     "lines of the application": 21_132,
     "modules": 238,
     "functions": 4_721,
@@ -38,9 +38,9 @@ MOST = {
     "options": 228,
     "options of fit": 25,
     "refused combinations": 48,
-    "words of the pages": 35_999,
+    "words of the pages": 35_995,
     "pages": 28,
-    "lines of tests": 67_551,
+    "lines of tests": 67_557,
     "lines of tests of refusals and pairs": 2_761,
 }
 

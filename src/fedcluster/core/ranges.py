@@ -40,27 +40,32 @@ class Range(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Whole numbers from ``least`` to ``most``, or to ``most`` times a size.
+    """Whole numbers from ``least`` to ``most``, or to ``most`` times a size, or ``always`` if more.
 
     Examples
     --------
     >>> str(Whole(1, 2, "max_clusters")), Whole(1, 2, "max_clusters").holds(7, {"max_clusters": 3})
     ('1 to 2 max_clusters', False)
+    >>> str(Whole(1, 2, "max_clusters", always=1000))
+    '1 to 1,000 or 2 max_clusters'
     """
 
     least: int
     most: int
     of: str = ""
     none: bool = False
+    always: int = 0
 
     def holds(self, value: Any, sizes: Sizes) -> bool:
         """Return whether the value is a whole number in the range; True and False are not."""
         if value is None:
             return self.none
-        return type(value) is int and self.least <= value <= self.most * sizes.get(self.of, 1)
+        most = max(self.most * sizes.get(self.of, 1), self.always)
+        return type(value) is int and self.least <= value <= most
 
     def __str__(self) -> str:
         most = f"{self.most:,}" if not self.of else f"{self.most} {self.of}".removeprefix("1 ")
+        most = f"{self.always:,} or {most}" if self.always else most
         single = self.least == self.most and not self.of
         words = most if single else f"{self.least:,} to {most}"
         return f"None, {words}" if self.none else words
@@ -186,8 +191,8 @@ class Array:
 
 CLUSTERS = CENTERS = Whole(1, 1, "max_clusters")
 """Range of the number of clusters, which is that of centres."""
-MEANS = Whole(1, 1000)
-"""Range of the number of means of a site, or leaves of a tree: many more than clusters."""
+MEANS = Whole(1, 2, "max_clusters", always=1000)
+"""Range of the number of means of a site, or leaves of a tree: more than clusters."""
 NO_CENTERS, ONE_CENTER = Whole(0, 0), Whole(1, 1)
 TOLERANCE, FUZZIFIER = Real(0, LARGEST), Real(1, 100)
 EITHER = OneOf((True, False))

@@ -545,8 +545,9 @@ def _tree(
     if spec.smallest == 1:
         fine = max(FEWEST_LEAVES, per_cluster * k)
         room = max(COARSE_LEAVES * k, int(sum(spec.site_rows)) // 2) if spec.site_rows else fine
-        return VarianceTree(min(fine, room, max(most, COARSE_LEAVES * k)), 1, TREE_PASSES)
-    return VarianceTree(COARSE_LEAVES * k, max(COARSE_ROWS, spec.smallest))
+        return VarianceTree(min(fine, room, max(most, FEWEST_MEANS * k)), 1, TREE_PASSES)
+    leaves = min(COARSE_LEAVES * k, max(MOST_LEAVES, FEWEST_MEANS * k))
+    return VarianceTree(leaves, max(COARSE_ROWS, spec.smallest))
 
 
 def description(step: Description, n_clusters: int, seed: int) -> Plan[Result]:

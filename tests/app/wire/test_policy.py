@@ -73,6 +73,8 @@ def refused(match: str, *tasks: Task, **how: Any) -> None:
         (Whole(1, 3), [1, 3], [0, 4, True, 2.0, "2", None, nan, 10**400]),
         (Whole(1, 3, none=True), [None, 2], [0, False]),
         (Whole(1, 2, "max_clusters"), [1, 20], [0, 21]),
+        (Whole(1, 2, "max_clusters", always=15), [20], [21]),
+        (Whole(1, 2, "max_clusters", always=30), [30], [31]),
         (Real(0, 1), [0, 0.5, 1], [-1e-300, 1.1, nan, inf, True, "0", None]),
         (Real(-1, 1, none=True), [None, -1.0], [nan, 2]),
         (OneOf(("a", 1, None)), ["a", 1, 1.0, None], ["b", True, 0, nan]),
@@ -250,6 +252,9 @@ def test_fewer_clusters_bound_centres_and_not_means_or_leaves() -> None:
     )
     refused("max_clusters", Task(FKM(4), State()), max_clusters=3)
     check(Task(Lloyd(), State.at(np.zeros((3, 2)))), max_clusters=3)
+    check(Task(SiteSummaries(1000), State()), max_clusters=3)
+    check(Task(SiteSummaries(2000), State()), max_clusters=1000)
+    refused("n_means", Task(SiteSummaries(1001), State()), max_clusters=500)
     refused("max_clusters", Task(Lloyd(), State.at(np.zeros((4, 2)))), max_clusters=3)
 
 
