@@ -25,7 +25,6 @@ from fedcluster.core.ranges import MEANS, NO_CENTERS, Allowed, Box, LineBounds, 
 from fedcluster.kernels import hard_pass, kmeans, nearest
 from fedcluster.kernels.iteration import lloyd
 from fedcluster.metrics import Inertia
-from fedcluster.metrics.moments import add_by_cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +137,11 @@ class Points:
 
         These are drawn in a few rounds with probabilities proportional to w D^2, D being the
         distance to the nearest row of earlier rounds (B. Bahmani et al., Scalable k-means++, VLDB
-        2012). That takes the time of scoring all rows for them once.
+        2012). That takes the time of scoring all rows for them twice.
         """
         rows = cls.each(data)
         chosen = rng.choice(len(data), 1, p=rows.weights / rows.weights.sum())
-        labels, squared = nearest(rows.X, rows.X[chosen])
+        squared = nearest(rows.X, rows.X[chosen])[1]
         for left in range(cls.rounds, 0, -1):
             mass = rows.weights * squared
             with np.errstate(divide="ignore"):  # a row that equals a chosen one comes last
@@ -150,14 +149,12 @@ class Points:
             more = min((most - len(chosen)) // left, int(np.count_nonzero(mass)))
             if more:
                 new = np.sort(np.argpartition(turns, more - 1)[:more])
-                near, distances = nearest(rows.X, rows.X[new])
-                labels = np.where(distances < squared, len(chosen) + near, labels).astype(np.int32)
-                squared, chosen = np.minimum(squared, distances), np.append(chosen, new)
-        # of equal rows, one may have all
-        place = np.unique(labels, return_inverse=True)[1].astype(np.int32)
-        sums = add_by_cluster(place, np.asarray(rows.X, float), rows.weights, int(place.max()) + 1)
-        weights = np.bincount(place, rows.weights).astype(np.float64)
-        return cls(sums / weights[:, None], weights, np.bincount(place).astype(np.float64))
+                squared = np.minimum(squared, nearest(rows.X, rows.X[new])[1])
+                chosen = np.append(chosen, new)
+        found = hard_pass(rows.X, rows.X[chosen], rows.weights)
+        some = found.counts > 0  # of equal rows, one has all
+        means = found.sums[some] / found.weights[some, None]
+        return cls(means, found.weights[some], found.counts[some].astype(np.float64))
 
     @classmethod
     def of(cls, data: Data, rng: Generator, most: int = most_rows) -> Points:
