@@ -38,6 +38,12 @@ def fails(line: object, *arguments: object) -> Any:
     return said.removeprefix("error: ")
 
 
+def cases(table: str) -> list[list[str]]:
+    """Cases of a test, a line for each: what is typed => what it says, perhaps in the next line."""
+    lines = re.sub(r"\n *=> ", " => ", table).strip().splitlines()
+    return [list(map(str.strip, line.split(" => "))) for line in lines]
+
+
 def remedies(line: str) -> list[list[str]]:
     """The options that a line says to type, as the shell reads them; those in a row are one."""
     one = r"--(?:set|exclude|missing|categories) (?:'(?:[^']|'\\'')*'|\S+)"

@@ -10,6 +10,7 @@ import sys
 import time
 import warnings
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ import pyarrow.csv
 import pyarrow.parquet
 import pytest
 import typer
-from typed import everything, fails, run
+from typed import cases, everything, fails, run
 from typer.testing import CliRunner
 
 import fedcluster
@@ -33,18 +34,14 @@ from fedcluster_app.cli import _runs as runs
 from fedcluster_app.cli import app
 from fedcluster_app.cli._screen import ADVANCED, IN_ORDER_OF_USE, Screen, prepare
 from fedcluster_app.report import messages
-from fedcluster_app.report import tables as report
-from fedcluster_app.report.tables import cluster_table
+from fedcluster_app.report.tables import SiteRecord, cluster_table
 from fedcluster_app.tables.matrices import Matrix
 from fedcluster_app.tables.outputs import write_labels
 
 pytestmark = pytest.mark.usefixtures("here", "short_searches")
 
-HELD_BACK = "no site sent anything"
 
-
-@pytest.fixture(scope="module")
-def rows():
+def grouped():
     """Rows in three groups at two sites, of which each lacks one."""
     rng = np.random.default_rng(0)
     groups = np.array([[0.0, 0.0], [20.0, 0.0], [0.0, 20.0]])
@@ -62,11 +59,15 @@ def write(file, **columns):
         pa.csv.write_csv(pa.table(columns), file)
 
 
-@pytest.fixture
-def files(rows):
+def written(rows):
+    """A file of each site, with columns in different orders."""
     write("north.csv", x=rows["north"][:, 0], y=rows["north"][:, 1])
     write("south.csv", y=rows["south"][:, 1], x=rows["south"][:, 0])
     return ["north.csv", "south.csv"]
+
+
+rows = pytest.fixture(scope="module")(grouped)
+files = pytest.fixture(written)
 
 
 def labels(site, out="out"):
@@ -86,42 +87,28 @@ def test_fit_writes_what_the_estimator_finds(rows, files):
         assert labels(site) == [[i + 1, label] for i, label in enumerate(found.tolist())]
     history = json.loads(Path("out/history.json").read_text())
     assert history["inertia"] == estimator.inertia_
-    assert [site["name"] for site in history["sites"]] == ["north", "south"]
-    assert [site["values_sent"] for site in history["sites"]] == list(
-        estimator.values_sent_.values()
-    )
+    told = [(site["name"], site["values_sent"]) for site in history["sites"]]
+    assert told == [(site, estimator.values_sent_[site]) for site in ("north", "south")]
     assert len(history["history"]) == len(estimator.history_)
-    assert sorted(everything()) == sorted(
-        [
-            *files,
-            "out",
-            "out/labels",
-            *(f"out/{file}" for file in history["files"]),
-        ]
-    )
+    written = [*files, "out", "out/labels", *(f"out/{file}" for file in history["files"])]
+    assert sorted(everything()) == sorted(written)
 
 
-def test_the_order_of_columns_and_of_files_does_not_matter(rows, files):
-    run("fit", *files, "-k", 3, "--columns", "x,y", "--out", "out")
+def test_the_order_of_columns_of_files_and_of_rows_and_the_format_do_not_matter(rows, files):
+    run("fit", *files, "-k", 3, "--out", "out")
     Path("turned").mkdir()
-    write("turned/north.csv", x=rows["north"][:, 0], y=rows["north"][:, 1])
+    write("turned/renamed.csv", x=rows["north"][:, 0], y=rows["north"][:, 1])
     write("turned/south.csv", note=["a"] * 20, x=rows["south"][:, 0], y=rows["south"][:, 1])
-    Path("turned/north.csv").rename("turned/renamed.csv")
     turned = ["turned/south.csv", "north=turned/renamed.csv"]
-    run("fit", *turned, "-k", 3, "--columns", "x,y", "--out", "again")
+    run("fit", *turned, "-k", 3, "--out", "again")
     for name in ("model.json", "labels/north.csv", "labels/south.csv"):
         assert Path("out", name).read_text() == Path("again", name).read_text()
-
-
-def test_parquet_and_one_file_of_all_sites_give_the_same(rows, files):
-    run("fit", *files, "-k", 3, "--out", "out")
     both = np.concatenate([rows["south"], rows["north"]])
     site = ["south"] * 20 + ["north"] * 30
     write("all.parquet", x=both[:, 0], hospital=site, y=both[:, 1])
-    ran = run("fit all.parquet --site-column hospital -k 3 --out again --json")
-    assert Path("out/model.json").read_text() == Path("again/model.json").read_text()
-    assert [row for row, _ in labels("north", "again")] == list(range(21, 51))
-    assert [c for _, c in labels("north", "again")] == [c for _, c in labels("north")]
+    ran = run("fit all.parquet --site-column hospital -k 3 --out one --json")
+    assert Path("out/model.json").read_text() == Path("one/model.json").read_text()
+    assert labels("north", "one") == [[row + 20, c] for row, c in labels("north")]
     assert json.loads(ran.stdout)["columns"] == ["x", "y"]
 
 
@@ -155,15 +142,12 @@ def test_the_names_to_choose_from_are_those_of_the_estimator():
     options = {name: each.metadata for name, each in WORDS.items()}
     first, _, explained = options["algorithm"]["help"].partition(", or MODULE.NAME, your own. ")
     assert first.split(", ") == list({**ALGORITHMS, **FUZZY_ALGORITHMS})
-    named = re.findall(r"(\w+)[:,;] ", explained)
-    assert [name for name in named if name in {*ALGORITHMS, *FUZZY_ALGORITHMS}] == [
-        *ALGORITHMS,
-        *FUZZY_ALGORITHMS,
-    ]
+    every = [*ALGORITHMS, *FUZZY_ALGORITHMS]
+    assert [name for name in re.findall(r"(\w+)[:,;] ", explained) if name in every] == every
     assert options["init"]["choices"] == INITS
 
 
-def test_what_is_printed_can_be_read_aloud(rows, files):
+def test_what_is_printed_can_be_read_aloud(files):
     Path("tiny.csv").write_text("x,y\n0.5,0.5\n")
     ran = run("fit", *files, "tiny.csv", "-k", 3, "--out", "out")
     assert ran.stderr == ""
@@ -176,10 +160,8 @@ def test_what_is_printed_can_be_read_aloud(rows, files):
     assert "with 3 sites. Algorithm auto, seed 0.\n" in shown
     assert "Limits in force: a site with fewer than 2 rows sends nothing.\n" in shown
     assert "Site tiny took no part: its limits held back its only row" in shown
-    written = (
-        "out/model.json, out/history.json, out/study.toml, out/report.html and out/labels (3 files)"
-    )
-    assert shown.endswith(f"Wrote {written}.\n")
+    written = "model.json, out/history.json, out/study.toml, out/report.html and out/labels (3 file"
+    assert shown.endswith(f"Wrote out/{written}s).\n")
     assert len(labels("tiny")) == 1
 
 
@@ -205,14 +187,17 @@ def test_json_is_one_object_and_quiet_is_silent(files):
 
 
 @pytest.mark.parametrize(
-    ("rows_of_north", "k"),
-    [("1,2\n1,2\n1,2\n", 1), ("1,2\n1,2\n3,2\n", 2), ("1,2\n4,5\n", 3)],
-    ids=["equal rows", "a constant column", "fewer rows than clusters"],
+    ("of_north", "k"),
+    [
+        pytest.param("1,2\n1,2\n1,2\n", 1, id="equal rows"),
+        pytest.param("1,2\n4,5\n", 3, id="fewer rows than clusters"),
+        pytest.param("1,2\n1,2\n3,2\n", 2, id="a constant column"),
+    ],
 )
-def test_dull_rows_work(files, rows_of_north, k):
-    Path("north.csv").write_text(f"x,y\n{rows_of_north}")
+def test_dull_rows_work(files, of_north, k):
+    Path("north.csv").write_text(f"x,y\n{of_north}")
     assert run("fit", *files, "-k", k, "--out", "out").exit_code == 0
-    assert len(labels("north")) == rows_of_north.count("\n")
+    assert len(labels("north")) == of_north.count("\n")
 
 
 def test_a_warning_is_one_line_and_part_of_the_json():
@@ -226,95 +211,68 @@ def test_a_warning_is_one_line_and_part_of_the_json():
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
-    [
-        (["nope.csv", "-k", 2], "site 'nope': nope.csv does not exist; check the path"),
-        (
-            ["empty.csv", "-k", 2],
-            "site 'empty': empty.csv is empty; expected a header line and rows",
-        ),
-        (
-            ["names.csv", "-k", 2, "--scale", "none"],
-            "site 'names', column 'name', row 1 (line 2 of names.csv): 'Ann' is not a number; "
-            "choose columns with --columns x,y",
-        ),
-        (
-            ["north.csv", "names.csv", "-k", 2, "--columns", "x,z"],
-            "site 'names' has no column 'z'; it has name, x, y",
-        ),
-        (
-            ["north.csv", "other/north.csv", "-k", 2],
-            "two sites are called 'north' (north.csv and other/north.csv); "
-            "give one of them another name, as in north-2=other/north.csv",
-        ),
-        (["=north.csv", "-k", 2], "'=north.csv' must be FILE or NAME=FILE"),
-        (
-            ["north.csv", "south.csv", "-k", 51],
-            "-k 51 asks for more clusters than there are rows in all (50); ask for at most 50",
-        ),
-        (["north.csv", "-k", 0], "-k must be at least 1, not 0"),
-        (["north.csv", "-k", 2, "--set", "fit.tol=nan"], "fit.tol must be at least 0, not nan"),
-        (
-            ["north.csv", "-k", 2, "--set", "fit.max_iter=0"],
-            "fit.max_iter must be at least 1, not 0",
-        ),
-        (["north.csv", "-k", 2, "--seed", -1], "--seed must be from 0 to 4294967295, not -1"),
-        (
-            ["north.csv", "-k", 2, "--columns", "x,,y"],
-            "--columns 'x,,y' has an empty name; write --columns a,b,c",
-        ),
-        (["north.csv", "-k", 2, "--columns", "x,x"], "--columns names 'x' twice"),
-        (
-            ["north.csv", "-k", 2, "--columns", "x,y", "--set", "weight_column=y"],
-            "--weight-column 'y' is among --columns too; leave it out there",
-        ),
-        (
-            ["north.csv", "-k", 2, "--site-column", "hospital"],
-            "north.csv has no column 'hospital'; it has x, y",
-        ),
-        (
-            ["north.csv", "south.csv", "-k", 2, "--site-column", "hospital"],
-            "--site-column is for one file of all sites, not for 2 files: leave it out",
-        ),
-        (
-            ["one.csv", "two=one.csv", "-k", 2],
-            f"{HELD_BACK}, every group of rows is smaller than its site's limit (MinRows(n=2) at "
-            "one, two): lower the limit or ask for fewer clusters",
-        ),
-        (
-            ["north.csv", "-k", 2, "--min-cluster-size", 999],
-            f"{HELD_BACK}, every group of rows is smaller than its site's limit "
-            "(MinClusterSize(p=999) at north): lower the limit or ask for fewer clusters",
-        ),
-        (["north.csv"], "Missing option '-k' / '--clusters'; see fedcluster fit --help"),
-    ],
+    cases("""
+        names.csv -k 2 --scale none
+            => site 'names', column 'name', row 1 (line 2 of names.csv): 'Ann' is not a number; \
+choose columns with --columns x,y
+        north.csv -k 2 --site-column hospital => north.csv has no column 'hospital'; it has x, y
+        nope.csv -k 2 => site 'nope': nope.csv does not exist; check the path
+        empty.csv -k 2 => site 'empty': empty.csv is empty; expected a header line and rows
+        north.csv names.csv -k 2 --columns x,z
+            => site 'names' has no column 'z'; it has name, x, y
+        north.csv other/north.csv -k 2
+            => two sites are called 'north' (north.csv and other/north.csv); \
+give one of them another name, as in north-2=other/north.csv
+        =north.csv -k 2 => '=north.csv' must be FILE or NAME=FILE
+        north.csv south.csv -k 51
+            => -k 51 asks for more clusters than there are rows in all (50); ask for at most 50
+        north.csv -k 0 => -k must be at least 1, not 0
+        north.csv -k 2 --set fit.tol=nan => fit.tol must be at least 0, not nan
+        north.csv -k 2 --set fit.max_iter=0 => fit.max_iter must be at least 1, not 0
+        north.csv -k 2 --seed -1 => --seed must be from 0 to 4294967295, not -1
+        north.csv -k 2 --columns x,,y
+            => --columns 'x,,y' has an empty name; write --columns a,b,c
+        north.csv -k 2 --columns x,x => --columns names 'x' twice
+        north.csv -k 2 --columns x,y --set weight_column=y
+            => --weight-column 'y' is among --columns too; leave it out there
+        north.csv south.csv -k 2 --site-column hospital
+            => --site-column is for one file of all sites, not for 2 files: leave it out
+        north.csv -k 2 --set fit.m=1
+            => fit.m must be above 1, not 1; near 1, degrees are nearly 0 and 1
+        north.csv -k 2 --set fit.m=inf
+            => fit.m must be above 1, not inf; near 1, degrees are nearly 0 and 1
+        north.csv -k 2 --fuzzy --algorithm fkm
+            => --algorithm fkm is for k-means, not for fuzzy clusters (--fuzzy): \
+leave one of the two out
+        north.csv -k 2 --set fit.m=2 --algorithm fkm
+            => --algorithm fkm is for k-means, not for fuzzy clusters (fit.m): \
+leave one of the two out
+        north.csv -k 2 --algorithm ffcm
+            => --algorithm ffcm is for fuzzy clusters (--fuzzy), not for k-means: leave it out
+        north.csv -k 2 --set fit.participation=0
+            => fit.participation must be above 0 and at most 1, not 0
+    """),
 )
 def test_bad_input_is_one_line_and_status_2(files, arguments, line):
     Path("empty.csv").touch()
-    Path("one.csv").write_text("x,y\n1,2\n")
     Path("names.csv").write_text("name,x,y\nAnn,5,6\nBob,7,9\n")
-    said = fails("fit", *arguments, "--out", "out")
-    if line.startswith(HELD_BACK):  # the limit and the sites are named
-        assert said.startswith(HELD_BACK)
-        assert line.partition("(")[2].partition(" at")[0] in said
-    else:
-        assert said == line
+    assert fails(f"fit {arguments} --out out") == line
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ("fit north.csv -k two --out out", ["'-k'", "fit --help"]),
-        ("fit north.csv -k 2 --algorithm best --out out", ["'best'", "lloyd"]),
-        ("predict model.json north.csv", ["--out"]),
-        ("predict model.json", ["FILE", "predict --help"]),
-        ("frob", ["frob", "fedcluster --help"]),
-        ("fi", ["'fi'. Did you mean 'fit'?; see"]),
-        ("--frob", ["--frob", "fedcluster --help"]),
+        ("fit north.csv -k two --out out", "'-k' .*fit --help"),
+        ("fi", "'fi'. Did you mean 'fit'\\?; see"),
+        ("fit north.csv -k 2 --algorithm best --out out", "lloyd.*'best'"),
+        ("predict model.json north.csv", "--out"),
+        ("predict model.json", "FILE.*predict --help"),
+        ("frob", "frob.*fedcluster --help"),
+        ("--frob", "--frob.*fedcluster --help"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_too(files, arguments, words):
-    line = fails(*arguments.split())
-    assert all(word in line for word in words)
+    assert re.search(words, fails(arguments))
 
 
 def every_option(command):
@@ -361,16 +319,8 @@ with another meaning."""
 def test_values_of_a_list_count_in_one_option_and_in_two(option):
     rng = np.random.default_rng(0)
     for site in ("north", "south"):
-        write(
-            f"{site}.csv",
-            age=rng.choice([31.0, 47.5, 52.0], 30),
-            bmi=rng.choice([22.5, 30.1, 28.2], 30),
-            crp=rng.random(30),
-            sex=rng.choice(["f", "m"], 30),
-            ward=rng.choice([1, 2], 30),
-            born=[f"19{i:02d}-0{i % 9 + 1}-01" for i in rng.integers(30, 70, 30)],
-            seen=[f"2020-0{i % 9 + 1}-2{i % 7}" for i in rng.integers(30, 70, 30)],
-        )
+        numbers = {name: rng.choice(10, 30) / 4 for name in ("age", "bmi", "crp")}
+        write(f"{site}.csv", **numbers, sex=rng.choice(["f", "m"], 30), ward=rng.choice([1, 2], 30))
     fit = ["fit", "north.csv", "south.csv", "-k", 2, "--set", "report=false"]
     (first, second), line = LISTS[option]
     runs = {"none": [], "one": [f"--{option}={first},{second}"], "last": [f"--{option}={second}"]}
@@ -392,20 +342,17 @@ def test_no_two_columns_are_renamed_to_one(files):
     assert "'one' in column 'x'" in fails(*fit, "--set", "codes.x.one=a", "--set", "codes.X.one=b")
 
 
-def test_a_site_that_fails_speaks_for_itself(files, monkeypatch):
+def test_a_site_that_fails_speaks_for_itself_and_what_nobody_expected_is_not_hidden(
+    files, monkeypatch
+):
     def failing(*args, **parameters):
-        raise SiteError("site 'north', round 2, Lloyd: the disk\nis on fire")
+        raise error
 
     monkeypatch.setattr(runs, "fit", failing)
+    error: Exception = SiteError("site 'north', round 2, Lloyd: the disk\nis on fire")
     line = fails("fit", *files, "-k", 2, "--out", "out")
     assert line == "site 'north', round 2, Lloyd: the disk is on fire"
-
-
-def test_what_nobody_expected_is_not_hidden(files, monkeypatch):
-    def failing(*args, **parameters):
-        raise ZeroDivisionError
-
-    monkeypatch.setattr(runs, "fit", failing)
+    error = ZeroDivisionError()
     with pytest.raises(ZeroDivisionError):
         run("fit", *files, "-k", 2, "--out", "out")
 
@@ -428,11 +375,7 @@ def test_an_output_folder_is_not_overwritten_unless_told(files):
 @pytest.mark.parametrize(
     ("error", "status", "line"),
     [
-        (
-            OSError(28, "No space left on device"),
-            2,
-            "out cannot be written: No space left on device",
-        ),
+        (OSError(28, "Disk full"), 2, "out cannot be written: Disk full"),
         (KeyboardInterrupt(), 130, "interrupted; nothing was written"),
     ],
 )
@@ -457,60 +400,53 @@ def test_nothing_is_ever_half_written(files, monkeypatch, error, status, line, o
 def test_predict_labels_new_rows_by_the_names_of_the_columns(rows, files):
     run("fit", *files, "-k", 3, "--out", "out")
     write("new.csv", y=rows["north"][:, 1], name=["Ann"] * 30, x=rows["north"][:, 0])
-    ran = run("predict", "out/model.json", "new.csv", "extra=south.csv", "--out", "more")
+    predict = "predict out/model.json new.csv"
+    ran = run(predict, "extra=south.csv", "--out", "more")
     assert Path("more/new.csv").read_text() == Path("out/labels/north.csv").read_text()
     assert Path("more/extra.csv").read_text() == Path("out/labels/south.csv").read_text()
     assert "Ignored at new: column name.\n" in ran.stdout
     assert "numbers sent" not in ran.stdout
     assert ran.stdout.endswith("Wrote more/extra.csv and more/new.csv.\n")
-    ran = run("predict", "out/model.json", "new.csv", "--out", "more", "--overwrite", "--json")
-    result = json.loads(ran.stdout)
+    result = json.loads(run(predict, "--out", "more", "--overwrite", "--json").stdout)
     assert result["ignored"] == {"new": ["name"]}
     assert result["sites"][0]["rows"] == 30
     assert result["files"] == ["new.csv"]
     assert sorted(path.name for path in Path("more").iterdir()) == ["extra.csv", "new.csv"]
-    quiet = run("predict", "out/model.json", "new.csv", "--out", "quiet", "--quiet")
+    quiet = run(predict, "--out", "quiet", "--quiet")
     assert (quiet.exit_code, quiet.output) == (0, "")
 
 
-def test_predict_refuses_what_it_cannot_label(files):
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    cases("""
+        out/model.json new.csv --out more => site 'new' has no column 'y'; it has x, z
+        newer.json north.csv --out more => newer.json .*upgrade fedcluster.*
+        out/model.json north.csv --out out
+            => out is not empty; choose another --out or add --overwrite
+        no.json north.csv --out more => no.json does not exist; fedcluster fit writes a model.json
+    """),
+)
+def test_predict_refuses_what_it_cannot_label(files, arguments, line):
     run("fit", *files, "-k", 3, "--out", "out")
     Path("new.csv").write_text("x,z\n1,2\n")
-    model = "out/model.json"
-    assert fails("predict", model, "new.csv", "--out", "more") == (
-        "site 'new' has no column 'y'; it has x, z"
-    )
-    assert fails("predict", model, "north.csv", "--out", "out") == (
-        "out is not empty; choose another --out or add --overwrite"
-    )
-    assert fails("predict", "no.json", "north.csv", "--out", "more") == (
-        "no.json does not exist; fedcluster fit writes a model.json"
-    )
     Path("newer.json").write_text('{"format": "fedcluster-model", "format_version": 99}')
-    assert "upgrade fedcluster" in fails("predict", "newer.json", "north.csv", "--out", "more")
+    assert re.fullmatch(line, fails(f"predict {arguments}"))
 
 
 def test_sites_may_have_names_that_no_file_can_have():
     Path("all.csv").write_text("site,x\na/b,1\n..,2\nNorth,8\nnorth,9\na/b,5\n..,6\n")
-    ran = run("fit all.csv --site-column site -k 1 --out out --json --quiet")
-    assert ran.exit_code == 0
-    assert sorted(path.name for path in Path("out/labels").iterdir()) == [
-        "%2E%2E.csv",
-        "North.csv",
-        "a%2Fb.csv",
-        "north-2.csv",
-    ]
+    assert run("fit all.csv --site-column site -k 1 --out out --json --quiet").exit_code == 0
+    names = {"..": "%2E%2E.csv", "North": "North.csv", "a/b": "a%2Fb.csv", "north": "north-2.csv"}
+    assert sorted(path.name for path in Path("out/labels").iterdir()) == [*names.values()]
     sites = json.loads(Path("out/history.json").read_text())["sites"]
-    assert {site["name"]: site["labels"] for site in sites}["a/b"] == "labels/a%2Fb.csv"
+    assert {site["name"]: site["labels"][7:] for site in sites} == names
 
 
 def test_many_sites_and_many_clusters_still_print(capsys):
     clusters = np.random.default_rng(0).integers(0, 500, (200, 60))
     sites = [
-        report.SiteRecord(
-            f"site {i:03}", counts.sum(), tuple(counts), "", 9000, rows_held_back=1, lone_rows=1
-        )
-        for i, counts in enumerate(clusters)
+        SiteRecord(f"s {i:03}", n.sum(), tuple(n), "", 9000, rows_held_back=1, lone_rows=1)
+        for i, n in enumerate(clusters)
     ]
     screen = Screen(as_json=False, quiet=False)
     screen.result({}, [cluster_table(sites, screen.width, "out/history.json")])
@@ -527,10 +463,10 @@ def test_many_sites_and_many_clusters_still_print(capsys):
 
 @pytest.mark.parametrize(
     ("k", "width", "shown"),
-    [(3, 80, 3), (7, 80, 7), (8, 80, 6), (60, 80, 6), (60, 40, 1), (2, 10, 2), (1, 10, 1)],
+    [(60, 80, 6), (7, 80, 7), (3, 80, 3), (8, 80, 6), (60, 40, 1), (2, 10, 2), (1, 10, 1)],
 )
 def test_the_table_shows_as_many_clusters_as_fit(k, width, shown):
-    site = report.SiteRecord("north", 1000 * k, (1000,) * k, "labels/north.csv", 12345)
+    site = SiteRecord("north", 1000 * k, (1000,) * k, "labels/north.csv", 12345)
     table = cluster_table([site], width, "history.json")
     others = shown < k
     assert len(table.header) == 1 + shown + others + 2
@@ -549,8 +485,6 @@ class OwnRule:
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
-        ([()], "No limit is in force: a single row may leave its site."),
-        ([(MinClusterSize(1),)], "No limit is in force: a single row may leave its site."),
         (
             [(MinRows(2), MinClusterSize(5))] * 2,
             "Limits in force: a site with fewer than 2 rows sends nothing; "
@@ -560,13 +494,15 @@ class OwnRule:
             [(MinRows(9),), ()],
             "Limits in force: a site with fewer than 9 rows sends nothing (s0); none (s1).",
         ),
+        ([()], "No limit is in force: a single row may leave its site."),
+        ([(MinClusterSize(1),)], "No limit is in force: a single row may leave its site."),
         ([(OwnRule(1, 2),)], "Limits in force: OwnRule(a=1, b=2)."),
     ],
 )
 def test_limits_are_put_in_words(limits, sentence):
     sites = [
-        report.SiteRecord(f"s{i}", 9, (9,), "", values_sent=3, limits=each)
-        for i, each in enumerate([tuple(map(Limit.from_filter, rules)) for rules in limits])
+        SiteRecord(f"s{i}", 9, (9,), "", values_sent=3, limits=tuple(map(Limit.from_filter, rules)))
+        for i, rules in enumerate(limits)
     ]
     assert messages.notes(sites) == [sentence, "No row was held back."]
 
@@ -574,61 +510,44 @@ def test_limits_are_put_in_words(limits, sentence):
 def test_sites_that_send_more_than_they_hold_are_told_of():
     held = {"few": (64, 12), "fewer": (65, 12), "many": (64, 64), "unknown": (64, 0)}
     sites = [
-        report.SiteRecord(name, 6, (6,), "", values_sent=sent, values_held=values)
+        SiteRecord(name, 6, (6,), "", values_sent=sent, values_held=values)
         for name, (sent, values) in held.items()
     ]
     said = messages.notes(sites)
-    assert said[-1].startswith(
-        "2 sites sent more numbers than their rows have values, for example fewer 65 for 12"
-    )
+    more = "2 sites sent more numbers than their rows have values, for example fewer 65 for 12"
+    assert said[-1].startswith(more)
     assert messages.notes(sites[2:]) == said[:-1]
 
 
 def test_a_long_name_leaves_room_for_the_counts():
-    site = report.SiteRecord("St. Mary's hospital for the north and the south", 9, (4, 5), "", 7)
+    site = SiteRecord("St. Mary's hospital for the north and the south", 9, (4, 5), "", 7)
     table = cluster_table([site], 80, "history.json")
     assert table.rows == (("St. Mary's hospital for the nor…", "4", "5", "9", "7"),)
 
 
 def test_many_absent_sites_are_counted():
-    sites = [report.SiteRecord(f"s{i}", 1, (1,), "") for i in range(9)]
+    sites = [SiteRecord(f"s{i}", 1, (1,), "") for i in range(9)]
     assert messages.notes(sites)[-1] == "Nor did 4 more sites."
 
 
-class Terminal:
-    """A stderr that says it is a terminal."""
-
-    def __init__(self):
-        self.text = ""
-
-    def write(self, text):
-        self.text += text
-
-    def flush(self):
-        pass
-
-    def isatty(self):
-        return True
-
-
 def test_a_spinner_shows_after_a_second_and_says_what_is_done(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    terminal = StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True)
+    monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setenv("TERM", "xterm")
     with Screen(as_json=False, quiet=False) as screen:
         screen.doing("reading north.csv")
-        assert terminal.text == ""
+        assert terminal.getvalue() == ""
         time.sleep(1.3)
         logging.getLogger("fedcluster").warning("compiling kernels")
         time.sleep(0.2)
-    assert "reading north.csv …" in terminal.text
-    assert "compiling kernels …" in terminal.text
+    assert "reading north.csv …" in terminal.getvalue()
+    assert "compiling kernels …" in terminal.getvalue()
     assert logging.getLogger("fedcluster").handlers == []
 
 
-def test_an_interrupt_does_not_wait_for_numerical_work():
-    """It strikes the main thread, whose work is to wait: numba's handing over is left alone."""
-    program = """
-import sys, time
+AT_WORK = """
+import time
 from fedcluster_app.cli._screen import Screen
 
 def work():
@@ -638,9 +557,12 @@ def work():
 with Screen(as_json=False, quiet=False) as screen:
     screen.wait_for(work)
 """
-    run = subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+
+
+def test_an_interrupt_does_not_wait_for_numerical_work():
+    """It strikes the main thread, whose work is to wait: numba's handing over is left alone."""
+    command, pipe = [sys.executable, "-c", AT_WORK], subprocess.PIPE
+    run = subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
     assert run.stdout is not None
     assert run.stdout.readline() == "at work\n"
     run.send_signal(signal.SIGINT)
@@ -678,13 +600,11 @@ def test_what_is_deprecated_in_libraries_is_not_the_users_matter():
     assert screen.warnings == ["new"]
 
 
-def test_help_shows_an_example_of_each_command():
+def test_help_is_shown_without_a_command_and_names_all_of_them():
     shown = run().stdout
     assert run("--help").stdout == shown
     for command in ("fit", "predict", "check"):
         assert f"\n│ {command} " in shown
-        assert "\\[" not in run(command, "--help").stdout
-        assert f"Example: fedcluster {command}" in " ".join(run(command, "--help").stdout.split())
     assert "--install-completion" in shown
 
 
@@ -703,18 +623,15 @@ def test_help_lists_commands_in_the_order_of_use_and_advanced_ones_apart(group):
     ("words", "completed"),
     [
         ("fit --algorithm f", {"fkm", "fedavg", "fcm", "ffcm"}),
-        ("fit --metric ", {"euclidean", "cosine"}),
         ("federation run trial fit --scale r", {"robust"}),
+        ("fit --metric ", {"euclidean", "cosine"}),
         ("war", {"warm-up"}),
     ],
 )
 def test_a_shell_completes_commands_and_names(words, completed):
     given = f"fedcluster {words}"
-    env = {
-        "_FEDCLUSTER_COMPLETE": "complete_bash",
-        "COMP_WORDS": given,
-        "COMP_CWORD": str(len(given.split(" ")) - 1),
-    }
+    env = {"COMP_WORDS": given, "COMP_CWORD": str(given.count(" "))}
+    env["_FEDCLUSTER_COMPLETE"] = "complete_bash"
     ran = CliRunner().invoke(app, [], env=env, prog_name="fedcluster")
     assert set(ran.stdout.split()) == completed
 
@@ -731,14 +648,8 @@ def test_the_version_is_that_of_the_package():
 
 def command(*arguments, **environment):
     """The installed command in a process of its own."""
-    script = Path(sys.executable).with_name("fedcluster")
-    return subprocess.run(
-        [script, *arguments],
-        capture_output=True,
-        text=True,
-        env=os.environ | environment,
-        check=False,
-    )
+    given = [Path(sys.executable).with_name("fedcluster"), *arguments]
+    return subprocess.run(given, capture_output=True, text=True, env=os.environ | environment)
 
 
 def test_the_command_ends_with_its_status(files):
@@ -793,29 +704,14 @@ def test_fuzzy_writes_degrees_and_predict_gives_the_same(files):
         assert (again / labels.name).read_text() == labels.read_text()
 
 
-FUZZY = "--algorithm fkm is for k-means, not for fuzzy clusters ({}): leave one of the two out"
-HARD = "--algorithm ffcm is for fuzzy clusters (--fuzzy), not for k-means: leave it out"
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("--set fit.m=1", "fit.m must be above 1, not 1; near 1, degrees are nearly 0 and 1"),
-        ("--set fit.m=inf", "fit.m must be above 1, not inf; near 1, degrees are nearly 0 and 1"),
-        ("--fuzzy --algorithm fkm", FUZZY.format("--fuzzy")),
-        ("--set fit.m=2 --algorithm fkm", FUZZY.format("fit.m")),
-        ("--algorithm ffcm", HARD),
-        ("--set fit.participation=0", "fit.participation must be above 0 and at most 1, not 0"),
-    ],
-)
-def test_options_that_do_not_fit_are_fails(files, options, message):
-    assert fails("fit", *files, "-k", 2, "--out", "out", *options.split()) == message
-
-
-def test_too_few_centres_from_the_sites_are_one_line():
-    write("few.csv", x=[0.0, 1.0, 9.0])
-    line = fails("fit", "few.csv", "-k", 2, "--algorithm", "fkm", "--out", "out")
+def test_a_fit_of_which_too_little_comes_from_the_sites_is_one_line():
+    Path("few.csv").write_text("x\n0\n1\n9\n")
+    Path("one.csv").write_text("x\n1\n")
+    line = fails("fit few.csv -k 2 --algorithm fkm --out out")
     assert line.startswith("FKM needs at least 2 centres from the sites in its first round")
+    line = fails("fit one.csv two=one.csv -k 2 --out out")
+    assert line.startswith("no site sent anything")
+    assert "MinRows(n=2)" in line
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """Files as they really are: text, missing values, other units, other orders, columns too many."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from sklearn.cluster import KMeans
-from typed import fails, run
+from typed import cases, fails, run
 
 from fedcluster import FederatedFuzzyCMeans, FederatedKMeans, select_k
 from fedcluster.errors import InputError
@@ -35,13 +36,11 @@ def tables():
     tables = {}
     for clinic, those in seen.items():
         typical = np.array([kinds[kind] for kind in rng.choice(those, 60)])
-        frame = pd.DataFrame(typical + rng.normal(scale=[2, 0.01], size=(60, 2)))
-        frame.columns = ["age", "height"]
-        frame["sex"] = rng.choice(["F", "M"], 60)
-        tables[clinic] = frame
-    tables["south"] = tables["south"][["sex", "height", "age"]].assign(
-        note=[f"n{i}" for i in range(60)]
-    )
+        X = typical + rng.normal(scale=[2, 0.01], size=(60, 2))
+        frame = pd.DataFrame(X, columns=["age", "height"])
+        tables[clinic] = frame.assign(sex=rng.choice(["F", "M"], 60))
+    notes = [f"n{i}" for i in range(60)]
+    tables["south"] = tables["south"][["sex", "height", "age"]].assign(note=notes)
     tables["west"].loc[3, "height"] = np.nan
     tables["west"].loc[5, "sex"] = None
     return tables
@@ -54,7 +53,7 @@ def files(tables):
     return [f"{clinic}.csv" for clinic in tables]
 
 
-def test_three_files_as_they_are_take_one_command(files, tables):
+def test_three_files_as_they_are_take_one_command(files):
     ran = run("fit", *files, "-k", 3, "--out", "out")
     assert (ran.exit_code, ran.stderr) == (0, "")
     assert ran.stdout.startswith(
@@ -71,9 +70,9 @@ def test_three_files_as_they_are_take_one_command(files, tables):
     assert model["columns"] == ["age", "height", "sex"]
     heights = sorted(model["centers_in_units"]["height"])
     np.testing.assert_allclose(heights, [1.60, 1.68, 1.75], atol=0.01)
-    history = json.loads(Path("out/history.json").read_text())
-    assert history["preprocessing"]["missing"] == {"west": {"height": 1, "sex": 1}}
-    assert history["preprocessing"]["left_out"] == {"note": "only south has it"}
+    prepared = json.loads(Path("out/history.json").read_text())["preprocessing"]
+    assert prepared["missing"] == {"west": {"height": 1, "sex": 1}}
+    assert prepared["left_out"] == {"note": "only south has it"}
 
 
 def test_predict_in_another_process_gives_the_labels_of_the_fit(files):
@@ -157,10 +156,9 @@ def test_a_weight_makes_text_count_less(files, tables):
     saved = Model.load("out/model.json")
     np.testing.assert_array_equal(saved.centers, model.cluster_centers_)
     assert saved.preprocessor == model.preprocessor_
+    every = pd.concat(tables.values())[["age", "height", "sex"]]
     assert model.preprocessor_ is not None
-    pooled = model.preprocessor_.apply(
-        read_table(pd.concat(tables.values())[["age", "height", "sex"]], ColumnRoles(raw=True))
-    )
+    pooled = model.preprocessor_.apply(read_table(every, ColumnRoles(raw=True)))
     twin = KMeans(2, n_init=10, random_state=0).fit(pooled.X)
     assert model.inertia_ == pytest.approx(twin.inertia_, rel=1e-9)
 
@@ -168,11 +166,7 @@ def test_a_weight_makes_text_count_less(files, tables):
 @pytest.mark.parametrize(
     ("how", "new", "said"),
     [
-        (
-            "",
-            "30,1.6,X\n31,1.7,F",
-            "Texts that the model does not know, taken for none: 1 of sex at new.\n",
-        ),
+        ("", "30,1.6,X\n31,1.7,F", "Texts that the model does not know, taken for none: 1 of sex"),
         (
             "--missing mean",
             "30,,F\n31,,",
@@ -181,7 +175,7 @@ def test_a_weight_makes_text_count_less(files, tables):
     ],
 )
 def test_what_is_not_known_of_new_rows_is_told(files, how, new, said):
-    run("fit", *files, "-k", 3, *how.split(), "--out", "out")
+    run(f"fit -k 3 {how} --out out", *files)
     Path("new.csv").write_text(f"age,height,sex\n{new}\n")
     assert said in run("predict out/model.json new.csv --out more").stdout
 
@@ -197,7 +191,7 @@ def test_evaluate_and_select_k_prepare_alike(files, tables):
     assert chosen["says"] == dict(found.says)
 
 
-def test_rows_as_they_are_make_a_model_that_older_programs_read(files, tables):
+def test_rows_as_they_are_make_a_model_that_older_programs_read(files):
     run("fit", *files, "-k", 3, "--columns", "age", "--scale", "none", "--out", "out")
     content = json.loads(Path("out/model.json").read_text())
     assert content["format_version"] == 1
@@ -212,119 +206,107 @@ def test_the_names_to_choose_from_are_those_of_prepare():
 
 @pytest.mark.parametrize(
     ("options", "line"),
-    [
-        (
-            "--missing error",
-            "values are missing: 1 of 'height' at west; 1 of 'sex' at west; drop their rows or "
-            "fill them in: missing is one of drop, mean, median and ignore",
-        ),
-        (
-            "--scale minmax",
-            "scaling by minmax needs bounds of 'age', 'height': give them, since a site's smallest "
-            "and largest values are single rows and never leave it",
-        ),
-        ("--set prepare.bounds=[1]", "--set prepare.bounds=[1]: [prepare], bounds must be two "),
-        ("--set prepare.weights.sex=a", "--set prepare.weights.sex=a: [prepare], weights.sex "),
-        (
-            "--set prepare.weights.sex=-1",
-            "the weight of 'sex' must be above 0 and at most 1e+12, not -1.0",
-        ),
-        ("--set prepare.bounds.age=1", "--set prepare.bounds.age=1: [prepare], bounds.age "),
-        ("--set prepare.bounds.age=[9,1]", "the bounds of 'age', 9.0 and 1.0, are no interval"),
-        (
-            "--set prepare.log=['size']",
-            "the logarithm of 'size': that is no column of numbers; there are ",
-        ),
-        ("--categories size", "there is no column 'size' to make categories of"),
-        ("--set prepare.pca=0", "prepare.pca must be at least 1, not 0"),
-        (
-            "--set prepare.pca=9",
-            "9 principal components are asked for, of 4 columns; ask for at most 4",
-        ),
-        ("--columns age,note", "site 'north' has no column 'note'; it has age, height, sex"),
-    ],
+    cases("""
+        --missing error
+            => values are missing: 1 of 'height' at west; 1 of 'sex' at west; drop their rows or \
+fill them in: missing is one of drop, mean, median and ignore
+        --set prepare.weights.sex=-1
+            => the weight of 'sex' must be above 0 and at most 1e+12, not -1.0
+        --scale minmax
+            => scaling by minmax needs bounds of 'age', 'height': give them, since a site's \
+smallest and largest values are single rows and never leave it
+        --set prepare.bounds=[1] => --set prepare.bounds=[1]: [prepare], bounds must be two
+        --set prepare.weights.sex=a => --set prepare.weights.sex=a: [prepare], weights.sex
+        --set prepare.bounds.age=1 => --set prepare.bounds.age=1: [prepare], bounds.age
+        --set prepare.bounds.age=[9,1] => the bounds of 'age', 9.0 and 1.0, are no interval
+        --set prepare.log=["size"] => the logarithm of 'size': that is no column of numbers; there
+        --categories size => there is no column 'size' to make categories of
+        --set prepare.pca=0 => prepare.pca must be at least 1, not 0
+        --set prepare.pca=9
+            => 9 principal components are asked for, of 4 columns; ask for at most 4
+        --columns age,note => site 'north' has no column 'note'; it has age, height, sex
+    """),
 )
 def test_what_cannot_be_done_is_one_line(files, options, line):
-    assert fails("fit", *files, "-k", 3, "--out", "out", *options.split()).startswith(line)
+    assert fails("fit -k 3 --out out", *files, *options.split()).startswith(line)
+
+
+def test_a_negative_value_has_no_logarithm(files):
+    Path("west.csv").write_text("age,height,sex\n-1,1.5,F\n3,1.6,M\n")
+    line = fails("fit", *files, "-k", 2, "--set", "prepare.log=['age']", "--out", "out")
+    assert re.match("site 'west'.* column 'age' has a negative value", line)
+
+
+def left_out(files):
+    """The columns that are left out where one is lenient, but for the note."""
+    ran = run("fit -k 2 --out out --json --set lenient=true", *files)
+    told = json.loads(ran.stdout)["preprocessing"]["left_out"]
+    assert told.pop("note") == "only south has it"
+    return told
 
 
 @pytest.mark.parametrize(
-    ("content", "line", "left_out"),
-    [
-        (
-            "age,height,sex\n1,2,1\n3,4,2\n5,6,2\n7,8,3\n",
-            "column 'sex' holds text at north and south, numbers at west; mend that or choose",
-            "column 'sex' holds text at north and south, numbers at west: correct it",
-        ),
-        (
-            "height,sex,age\ntall,F,1\n1.5,M,2\nbig,F,3\n1.6,M,4\nhuge,F,5\n1,M,6\n2,F,7\nlow,M,8\n3,F,9\n",
-            "site 'west', column 'height', row 1 (line 2 of west.csv): 'tall' is not a number, as "
-            "most of this column are (nor are 3 more of its 9 values); mend it or leave the col",
-            {
-                "height": "at west, row 1 (line 2 of west.csv): 'tall' is not a number, as most of "
-                "this column are (nor are 3 more of its 9 values); mend it or leave the column out"
-            },
-        ),
-        (
-            "age,height\n1,2\n3,4\n",
-            "site 'west' has no column 'sex'; it has age, height",
-            {"sex": "lacking at west"},
-        ),
-        (
-            "age,height,sex\n1,,F\n3,,M\n",
-            "column 'height' holds numbers at north and south, no ",
-            {"height": "numbers at north and south, no value at west"},
-        ),
-        (
-            "age,height,sex\n1,2020-01-02,F\n3,2020-01-03,M\n",
-            "column 'height' holds numbers at north and south, dates at west; mend that",
-            "column 'height' holds numbers at north and south, dates at west: correct it at west",
-        ),
-        (
-            "age,height,sex\n1,1.5,F\n3,tall,M\n4,1.6,F\n",
-            "site 'west', column 'height', row 2 (line 3 of west.csv): 'tall' is not a number, as "
-            "most of this column are; mend it or leave the column out",
-            {
-                "height": "at west, row 2 (line 3 of west.csv): 'tall' is not a number, as most "
-                "of this column are; mend it or leave the column out, or say --set "
-                "'missing_values=[\"tall\"]' where no value is meant, --categories "
-                "auto,height where all are names"
-            },
-        ),
-        (
-            'age,height,sex\n1,"1,5",F\n3,"1.6",M\n',
-            "site 'west', column 'height', row 1 (line 2 of west.csv): '1,5' has a decimal comma",
-            {
-                "height": "at west, row 1 (line 2 of west.csv): '1,5' has a decimal comma, and "
-                "'1.6' a point; save the file with decimal points"
-            },
-        ),
-        (
-            "age,height,sex\n1,inf,F\n3,2,M\n",
-            "site 'west', column 'height', row 1 (line 2 of ",
-            {"height": "at west, row 1 (line 2 of west.csv): the value is infinite"},
-        ),
-        ("age,height,sex\n", "site 'west': west.csv has a header but no rows", None),
-    ],
+    ("content", "line", "more"),
+    cases("""
+        age,sex,height/1,F,1.5/3,M,tall/4,F,1.6
+            => row 2 (line 3 of west.csv): 'tall' is not a number, as most of this column are; \
+mend it or leave the column out
+            => , or say --set 'missing_values=["tall"]' where no value is meant, --categories \
+auto,height where all are names
+        height,sex,age/tall,F,1/1.5,M,2/big,F,3/1.6,M,4/huge,F,5/1,M,6/2,F,7/low,M,8/3,F,9
+            => row 1 (line 2 of west.csv): 'tall' is not a number, as most of this column are \
+(nor are 3 more of its 9 values); mend it or leave the column out
+            => .
+        age,height,sex/1,"1,5",F/3,"1.6",M
+            => row 1 (line 2 of west.csv): '1,5' has a decimal comma
+            => , and '1.6' a point; save the file with decimal points
+        age,height,sex/1,inf,F/3,2,M => row 1 (line 2 of west.csv): => the value is infinite
+    """),
 )
-def test_what_does_not_fit_together_is_left_out_or_refused_where_it_is_named(
-    files, content, line, left_out
+def test_a_column_with_an_odd_value_is_refused_unless_one_is_lenient(files, content, line, more):
+    Path("west.csv").write_text(content.replace("/", "\n") + "\n")
+    said = f"site 'west', column 'height', {line}"
+    assert fails("fit -k 2 --out out --columns age,height,sex", *files).startswith(said)
+    failed = fails("fit -k 2 --out out", *files)
+    assert failed.startswith(said)
+    assert failed.rstrip().endswith("; --exclude height or --set lenient=true goes on without")
+    told = f"at west, {line}{' ' * line.endswith(':')}{more.removeprefix('.')}"
+    assert left_out(files) == {"height": told}
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "column", "told"),
+    cases("""
+        age,height/1,2/3,4 => site 'west' has no column 'sex'; it has age, height
+            => sex => lacking at west
+        age,height,sex/1,,F/3,,M => column 'height' holds numbers at north and south, no
+            => height => numbers at north and south, no value at west
+    """),
+)
+def test_a_column_that_a_site_lacks_is_left_out_unless_it_is_named(
+    files, content, line, column, told
 ):
-    Path("west.csv").write_text(content)
-    chosen = ["--columns", "age,height,sex"]
-    assert fails("fit", *files, "-k", 2, "--out", "out", *chosen).startswith(line)
-    if not isinstance(left_out, dict):
-        said = fails("fit", *files, "-k", 2, "--out", "out")
-        assert said.startswith(line if left_out is None else left_out)
-        return
-    if "height" in left_out and left_out["height"].startswith("at west"):
-        failed = fails("fit", *files, "-k", 2, "--out", "out")
-        assert failed.startswith(line)
-        assert failed.rstrip().endswith("; --exclude height or --set lenient=true goes on without")
-        assert not Path("out").exists()
-    ran = run("fit", *files, "-k", 2, "--out", "out", "--json", "--set", "lenient=true")
-    told = json.loads(ran.stdout)["preprocessing"]["left_out"]
-    assert told == left_out | {"note": "only south has it"}
+    Path("west.csv").write_text(content.replace("/", "\n") + "\n")
+    assert fails("fit -k 2 --out out --columns age,height,sex", *files).startswith(line)
+    assert left_out(files) == {column: told}
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "named", "unnamed"),
+    cases("""
+        age,height,sex/1,2,1/3,4,2/5,6,2/7,8,3
+            => column 'sex' holds text at north and south, numbers at west
+            => ; mend that or choose => : correct it
+        age,height,sex/1,2020-01-02,F/3,2020-01-03,M
+            => column 'height' holds numbers at north and south, dates at west
+            => ; mend that => : correct it at west
+    """),
+)
+def test_columns_of_two_kinds_are_refused(files, content, line, named, unnamed):
+    Path("west.csv").write_text(content.replace("/", "\n") + "\n")
+    chosen = "--columns age,height,sex"
+    assert fails(f"fit -k 2 --out out {chosen}", *files).startswith(line + named)
+    assert fails("fit -k 2 --out out", *files).startswith(line + unnamed)
 
 
 @pytest.mark.parametrize("words", [("unknown",), ("(?)", "n.b."), ("a b", "c", "d")])
@@ -339,13 +321,6 @@ def test_the_proposed_words_for_missing_values_work_when_typed(files, words):
     assert done["preprocessing"]["missing"]["west"]["height"] == 4
 
 
-def test_a_negative_value_has_no_logarithm(files):
-    Path("west.csv").write_text("age,height,sex\n-1,1.5,F\n3,1.6,M\n")
-    line = fails("fit", *files, "-k", 2, "--set", "prepare.log=['age']", "--out", "out")
-    assert "site 'west'" in line
-    assert "column 'age' has a negative value" in line
-
-
 @pytest.mark.parametrize("change", [{"columns": 3}, {"missing": "?"}, {"principal": []}])
 def test_a_damaged_preparation_is_refused_in_one_line(files, change):
     run("fit", *files, "-k", 2, "--out", "out")
@@ -357,15 +332,14 @@ def test_a_damaged_preparation_is_refused_in_one_line(files, change):
 
 
 def test_one_file_of_all_sites_is_prepared_too(tables, files):
-    both = pd.concat([tables["north"].assign(clinic="north"), tables["west"].assign(clinic="west")])
+    both = pd.concat([tables[name].assign(clinic=name) for name in ("north", "west")])
     both.to_parquet("all.parquet", index=False)
-    ran = run("fit", "all.parquet", "--site-column", "clinic", "-k", 3, "--out", "out", "--json")
+    ran = run("fit all.parquet --site-column clinic -k 3 --out out --json")
     assert json.loads(ran.stdout)["columns"] == ["age", "height", "sex"]
-    one = run("fit", "north.csv", "west.csv", "-k", 3, "--out", "two")
-    assert one.exit_code == 0
+    assert run("fit north.csv west.csv -k 3 --out two").exit_code == 0
     for name in ("north", "west"):
-        a, b = (Path(out, f"labels/{name}.csv").read_text() for out in ("out", "two"))
-        assert [x.split(",")[1] for x in a.split()[1:]] == [x.split(",")[1] for x in b.split()[1:]]
+        one, other = (pd.read_csv(f"{out}/labels/{name}.csv") for out in ("out", "two"))
+        assert one["cluster"].tolist() == other["cluster"].tolist()
 
 
 @pytest.mark.parametrize(

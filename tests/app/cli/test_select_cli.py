@@ -5,10 +5,9 @@ from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.csv
 import pytest
-from typed import run
+from test_cli import grouped, written
+from typed import cases, fails, run
 
 from fedcluster import FederatedKMeans, select_k
 from fedcluster.model import Model
@@ -18,32 +17,19 @@ from fedcluster.recipes.specifications import SelectK
 pytestmark = pytest.mark.usefixtures("here", "short_searches")
 
 
-@pytest.fixture(scope="module")
-def rows():
-    """Three groups at two sites, of which each lacks one."""
-    rng = np.random.default_rng(0)
-    groups = np.array([[0.0, 0.0], [20.0, 0.0], [0.0, 20.0]])
-    return {
-        "north": groups[rng.integers(0, 2, 30)] + rng.normal(size=(30, 2)),
-        "south": groups[rng.integers(1, 3, 20)] + rng.normal(size=(20, 2)),
-    }
-
-
-@pytest.fixture
-def files(rows):
-    for site, X in rows.items():
-        pa.csv.write_csv(pa.table({"x": X[:, 0], "y": X[:, 1]}), f"{site}.csv")
-    return ["north.csv", "south.csv"]
-
+rows = pytest.fixture(scope="module")(grouped)
+files = pytest.fixture(written)
 
 RAW = ("--scale", "none")
 """The rows as they are, to compare with what Python finds of them."""
 
 
+def chosen(files, *options):
+    return json.loads(run("select-k --json", *files, *options).stdout)
+
+
 def test_the_verdict_is_that_of_select_k(rows, files):
-    ran = run("select-k", *files, "--k-max", 6, "--seed", 3, "--json", *RAW)
-    assert ran.exit_code == 0, ran.stderr
-    printed = json.loads(ran.stdout)
+    printed = chosen(files, "--k-max", 6, "--seed", 3, *RAW)
     found = select_k(rows, range(1, 7), random_state=3)
     assert (printed["n_clusters"], printed["reason"]) == (3, found.reason)
     assert printed["says"] == dict(found.says)
@@ -52,13 +38,20 @@ def test_the_verdict_is_that_of_select_k(rows, files):
         for index, score in found.table[line["k"]].items():
             assert line[index] == (None if np.isnan(score) else pytest.approx(score, rel=1e-9))
     assert printed["files"] == []
-    assert sorted(path.name for path in Path().iterdir()) == ["north.csv", "south.csv"]
+    assert sorted(path.name for path in Path().iterdir()) == files
 
 
-def test_what_was_prepared_is_said(files):
-    assert "Prepared: x and y with mean 0 and" in run("select-k", *files, "--k-max", 4).stdout
-    printed = json.loads(run("select-k", *files, "--k-max", 4, "--json").stdout)
-    assert printed["preprocessing"]["left_out"] == {}
+def test_what_was_prepared_is_said_and_a_doubt_is_a_warning(files):
+    ran = run("select-k", *files, "--k-max", 3)
+    assert "Prepared: x and y with mean 0 and" in ran.stdout
+    assert ran.stderr == "warning: k = 3 is the largest that was tried; try larger ones\n"
+    assert run("select-k", *files, "--k-max", 3, "--quiet").stdout == ""
+    assert chosen(files, "--k-max", 4)["preprocessing"]["left_out"] == {}
+
+
+def test_without_k_max_there_are_at_most_as_many_clusters_as_rows():
+    Path("few.csv").write_text("x\n1\n2\n3\n9\n")
+    assert [line["k"] for line in chosen(["few.csv"])["table"]] == [1, 2, 3, 4]
 
 
 def test_what_is_printed_can_be_read_aloud(files):
@@ -71,49 +64,29 @@ def test_what_is_printed_can_be_read_aloud(files):
     assert said.startswith("3 clusters. A mixture of 3 normal distributions")
     assert lines[-1] == "Wrote chosen/selection.json and chosen/curves.png."
     kept = json.loads(Path("chosen/selection.json").read_text())
-    assert (kept["format"], kept["n_clusters"], len(kept["table"])) == (
-        "fedcluster-selection",
-        3,
-        5,
-    )
+    assert (kept["format"], kept["n_clusters"]) == ("fedcluster-selection", 3)
+    assert len(kept["table"]) == 5
     assert Path("chosen/curves.png").read_bytes().startswith(b"\x89PNG")
-
-
-def test_a_doubt_is_a_warning(files):
-    ran = run("select-k", *files, "--k-max", 3, *RAW)
-    assert ran.exit_code == 0
-    assert ran.stderr == "warning: k = 3 is the largest that was tried; try larger ones\n"
-    assert run("select-k", *files, "--k-max", 3, "--quiet").stdout == ""
-
-
-def test_without_k_max_there_are_at_most_as_many_clusters_as_rows(files):
-    Path("few.csv").write_text("x\n1\n2\n3\n9\n")
-    printed = json.loads(run("select-k", "few.csv", "--json").stdout)
-    assert [line["k"] for line in printed["table"]] == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(
     ("options", "k"),
     [
-        (["--set", "select_k.rule=gap", "--set", "select_k.bounds=[[-5,25],[-5,25]]"], 3),
-        (["--set", "select_k.rule=fuzzy-db"], 3),
-        (
-            ["--set", "select_k.rule=fuzzy-db", "--set", "select_k.averaging=avg_1"],
-            2,
-        ),  # each site lacks a cluster
-        (["--set", "select_k.rule=inertia"], 2),
-        (["--set", "select_k.rule=davies-bouldin", "--set", "select_k.pick=elbow"], 3),
-        (["--set", "select_k.m=1.5", "--set", "select_k.rule=xie-beni"], 3),
-        (["--set", "select_k.sums_only=true", "--min-cluster-size", 2], 3),
-        (["--columns", "x,y"], 3),
+        ("--set select_k.rule=fuzzy-db --set select_k.averaging=avg_1", 2),  # each lacks a cluster
+        ("--set select_k.rule=gap --set select_k.bounds=[[-5,25],[-5,25]]", 3),
+        ("--set select_k.rule=fuzzy-db", 3),
+        ("--set select_k.rule=inertia", 2),
+        ("--set select_k.rule=davies-bouldin --set select_k.pick=elbow", 3),
+        ("--set select_k.rule=xie-beni --set select_k.m=1.5", 3),
+        ("--set select_k.sums_only=true --min-cluster-size 2", 3),
+        ("--columns x,y", 3),
     ],
-    ids=str,
 )
 def test_every_option_is_heard(files, options, k):
-    printed = json.loads(run("select-k", *files, "--k-max", 5, *options, "--json", *RAW).stdout)
+    printed = chosen(files, "--k-max", 5, *options.split(), *RAW)
     assert printed["n_clusters"] == k
-    for rule in [each.partition("=")[2] for each in options if "select_k.rule" in str(each)]:
-        assert printed["rule"].startswith(rule)
+    if "rule=" in options:
+        assert printed["rule"].startswith(options.partition("rule=")[2].split()[0])
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -152,49 +125,32 @@ def test_fit_chooses_from_a_range(files):
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
-    [
-        (["--k-min", 5, "--k-max", 3], "--k-min 5 is above --k-max 3; the first k comes first"),
-        (["--k-min", 0], "--k-min must be at least 1, not 0"),
-        (["--k-max", 0], "--k-max must be at least 1, not 0"),
-        (
-            ["--k-max", 51],
-            "--k-max 51 asks for more clusters than there are rows in all (50); ask for at most 50",
-        ),
-        (
-            ["--k-min", 51],
-            "--k-min 51 asks for more clusters than there are rows in all (50); ask for at most 50",
-        ),
-        (
-            ["--set", "select_k.pick=elbow"],
-            "select_k.pick = elbow is for a single index; name it by select_k.rule",
-        ),
-        (
-            ["--set", "select_k.m=1"],
-            "select_k.m must be above 1, not 1; near 1, degrees are nearly 0 and 1",
-        ),
-        (
-            ["--set", "select_k.bounds=[[0,1],[0,1],[0,1]]"],
-            "the bounds are 3 pairs, but there are 2 columns to cluster by; give one pair for all",
-        ),
-        (["--set", "select_k.bounds=[[1,0]]"], "select_k.bounds must be pairs LOW, HIGH, as in [["),
-        (["--set", "select_k.bounds=[1]"], "--set select_k.bounds=[1]: [select_k], bounds[0] "),
-        (["--set", "select_k.rule=best"], "[select_k], rule must be one of likelihood, vote, "),
-        (["--columns", "z"], "site 'north' has no column 'z'"),
-        (["--min-cluster-size", 99], "no site sent anything"),
-        (["--seed", -1], "--seed must be from 0 to 4294967295, not -1"),
-    ],
+    cases("""
+        --k-max 51
+            => --k-max 51 asks for more clusters than there are rows in all (50); ask for at most 50
+        --set select_k.bounds=[1] => --set select_k.bounds=[1]: [select_k], bounds[0]
+        --k-min 51
+            => --k-min 51 asks for more clusters than there are rows in all (50); ask for at most 50
+        --k-min 5 --k-max 3 => --k-min 5 is above --k-max 3; the first k comes first
+        --k-min 0 => --k-min must be at least 1, not 0
+        --k-max 0 => --k-max must be at least 1, not 0
+        --set select_k.pick=elbow
+            => select_k.pick = elbow is for a single index; name it by select_k.rule
+        --set select_k.m=1 => select_k.m must be above 1, not 1; near 1, degrees are nearly 0 and 1
+        --set select_k.bounds=[[0,1],[0,1],[0,1]]
+            => the bounds are 3 pairs, but there are 2 columns to cluster by; give one pair for all
+        --set select_k.bounds=[[1,0]] => select_k.bounds must be pairs LOW, HIGH, as in [[
+        --set select_k.rule=best => [select_k], rule must be one of likelihood, vote,
+        --columns z => site 'north' has no column 'z'
+        --min-cluster-size 99 => no site sent anything
+        --seed -1 => --seed must be from 0 to 4294967295, not -1
+    """),
 )
 def test_bad_input_is_one_line_and_status_2(files, arguments, line):
-    ran = run("select-k", *files, *arguments, "--out", "out", *RAW)
-    assert (ran.exit_code, ran.stdout) == (2, "")
-    [said] = ran.stderr.splitlines()
-    assert line in said
-    assert not Path("out").exists()
+    assert line in fails(f"select-k {arguments} --out out", *files, *RAW)
 
 
 @pytest.mark.parametrize("k", ["two", "5-2", "0-3", "1.5"])
 def test_a_k_that_is_no_number_is_refused(files, k):
-    ran = run("fit", *files, "-k", k, "--out", "out")
-    assert (ran.exit_code, ran.stdout) == (2, "")
-    [said] = ran.stderr.splitlines()
-    assert f"'{k}' is not a number of clusters; give a whole number, auto, or" in said
+    line = fails("fit", *files, "-k", k, "--out", "out")
+    assert f"'{k}' is not a number of clusters; give a whole number, auto, or" in line
