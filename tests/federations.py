@@ -39,6 +39,15 @@ PATIENCE = 900.0
 LABELLED = 'label_column = "side"'
 
 
+def rows_of(**sizes: int) -> dict[str, np.ndarray]:
+    """Rows of sites, around some of four centres."""
+    rng = np.random.default_rng(0)
+    return {
+        name: rng.normal(size=(n, 2)) * 2 + rng.integers(0, 4, (n, 1)) * [3.0, 5.0]
+        for name, n in sizes.items()
+    }
+
+
 def lloyd_of(rounds: int) -> list[str]:
     """The options of exact k-means from the means of the sites, with so many rounds."""
     keys = ("init=summaries", "tol=0", f"max_iter={rounds}")
@@ -96,6 +105,11 @@ class Command:
 
     def wait(self) -> int:
         return self.process.wait(PATIENCE)
+
+    def done(self) -> str:
+        """What it said, once it has ended well."""
+        assert self.wait() == 0, self.said()
+        return self.said()
 
     def kill(self) -> None:
         """Without asking: as a machine that loses its power."""

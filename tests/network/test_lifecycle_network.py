@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federations import RunningFederation, federation, in_one_process, read_json
+from federations import RunningFederation, federation, in_one_process, lloyd_of, read_json, rows_of
 
 from fedcluster.jobs import fit_of
 from fedcluster_app.transports.flower.node import TAKEN_BACK
@@ -20,14 +20,9 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
 ]
 
-RNG = np.random.default_rng(0)
-ROWS = {
-    name: RNG.normal(size=(n, 2)) * 2 + RNG.integers(0, 4, (n, 1)) * [3.0, 5.0]
-    for name, n in {"north": 60, "south": 80, "west": 70}.items()
-}
-MORE = RNG.normal(size=(50, 2))
-FIT = ["--algorithm", "lloyd", "--set", "fit.init=summaries", "--scale", "none"]
-FIT += ["--set", "run.deadline=300"]
+ROWS = rows_of(north=60, south=80, west=70)
+FIT = ["--scale", "none", "--set", "run.deadline=300"]
+SHORT = ["-k", 3, "--algorithm", "lloyd", "--set", "fit.init=summaries", "--set", "fit.max_iter=2"]
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +33,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederat
 
 def fit(running: RunningFederation, out: Path, *more: object) -> set[str]:
     """The sites that answered the last round of a fit."""
-    run = running.run("fit", "-k", 3, "--set", "fit.max_iter=2", *FIT, *more, "--out", out)
-    assert run.wait() == 0, run.said()
+    running.run("fit", *SHORT, *FIT, *more, "--out", out).done()
     return last_of(out)
 
 
@@ -49,18 +43,14 @@ def last_of(out: Path) -> set[str]:
 
 def begin(running: RunningFederation, out: Path, *more: object):
     """A run that goes on for long, in its third exchange."""
-    run = running.run(
-        "fit", "-k", 4, *FIT, "--set", "fit.max_iter=12", "--set", "fit.tol=0", *more, "--out", out
-    )
+    run = running.run("fit", "-k", 4, *lloyd_of(12), *FIT, *more, "--out", out)
     running.wait_for_exchange(2)
     return run
 
 
-def change(running: RunningFederation, *arguments: object) -> str:
-    command = running.command("federation", arguments[0], running.folder, *arguments[1:])
-    assert command.wait() == 0, command.said()
-    assert "The coordinator, which runs, has taken notice." in command.said()
-    return command.said()
+def change(running: RunningFederation, name: str, *arguments: object) -> None:
+    said = running.command("federation", name, running.folder, *arguments).done()
+    assert "The coordinator, which runs, has taken notice." in said
 
 
 def test_a_site_is_added_while_a_run_goes_on(running: RunningFederation, tmp_path: Path) -> None:
@@ -68,9 +58,9 @@ def test_a_site_is_added_while_a_run_goes_on(running: RunningFederation, tmp_pat
     run = begin(running, tmp_path / "before")
     with running.held("south"):  # the run waits for it
         change(running, "add-site", "east")
-        running.fill("east", MORE)
+        running.fill("east", rows_of(east=50)["east"])
     running.join("east")
-    assert run.wait() == 0, run.said()
+    run.done()
     assert last_of(tmp_path / "before") == {"north", "south", "west"}
     assert fit(running, tmp_path / "after") == {"north", "south", "west", "east"}
 
@@ -80,7 +70,7 @@ def test_a_site_is_removed_while_a_run_asks_it(running: RunningFederation, tmp_p
     run = begin(running, tmp_path / "before")
     with running.held("south"):
         change(running, "remove-site", "east")
-    assert run.wait() == 0, run.said()
+    run.done()
     assert last_of(tmp_path / "before") == {"north", "south", "west", "east"}
     assert running.sites["east"].wait() == TAKEN_BACK
     assert fit(running, tmp_path / "after") == {"north", "south", "west"}
@@ -95,12 +85,11 @@ def test_keys_are_rotated_while_a_run_goes_on(running: RunningFederation, tmp_pa
     with running.held("west"):
         change(running, "rotate-key", "north")
         toml = running.site("south") / "site.toml"
-        made = running.command("site", "key", toml, "--new")
-        assert made.wait() == 0, made.said()
+        running.command("site", "key", toml, "--new").done()
         change(running, "rotate-key", "south", "--public-key", toml.with_name("state") / "key.pub")
         for name in ("north", "south"):
             running.sites[name].wait_for("connected; Ctrl-C", times=2)
-    assert run.wait() == 0, run.said()
+    run.done()
     assert last_of(tmp_path / "out") == set(ROWS)
     assert running.missing() == [[]] * len(running.missing())
 
@@ -124,10 +113,9 @@ def test_a_certificate_is_renewed_while_a_run_goes_on(running, tmp_path):
     before = running.served_certificate()
     run = begin(running, tmp_path / "out")
     with running.held("south"):
-        renewed = running.command("federation", "certificate", running.folder, "--new-key")
-        assert renewed.wait() == 0, renewed.said()
+        running.command("federation", "certificate", running.folder, "--new-key").done()
         running.wait_until(lambda: running.served_certificate() != before)
-    assert run.wait() == 0, run.said()
+    run.done()
     assert last_of(tmp_path / "out") == set(ROWS)
     assert fit(running, tmp_path / "after") == set(ROWS)
 
@@ -139,26 +127,19 @@ def test_a_key_is_revoked_while_a_run_goes_on(running: RunningFederation, tmp_pa
         change(running, "rotate-key", "west", "--revoke")
         assert running.sites["west"].wait() == TAKEN_BACK
     assert "revoked" in running.sites["west"].said().splitlines()[-1]
-    assert run.wait() == 0, run.said()
+    run.done()
     assert running.missing()[-1] == ["west"]  # it may have answered the one that waits for south
     told = read_json(tmp_path / "out" / "history.json")["missing"]
     assert {each["site"] for each in told} == {"west"}
     assert "its key was revoked on" in told[0]["reason"]
     again = running.command("site", "start", running.site("west") / "site.toml", name="again")
     assert again.wait() == TAKEN_BACK
-    without = running.run(
-        "fit", "-k", 3, "--set", "fit.max_iter=2", *FIT, "--quorum", 2, "--out", tmp_path / "two"
-    )
-    assert without.wait() == 0, without.said()
-    assert re.search(r"west.*its key was revoked on", without.said()), without.said()
+    two = ["--quorum", 2, "--out", tmp_path / "two"]
+    said = running.run("fit", *SHORT, *FIT, *two).done()
+    assert re.search(r"west.*its key was revoked on", said), said
     change(running, "rotate-key", "west")
     running.join("west")
     assert fit(running, tmp_path / "after") == set(ROWS)
-
-
-def done(running: RunningFederation, *arguments: object) -> None:
-    command = running.command("federation", *arguments)
-    assert command.wait() == 0, command.said()
 
 
 def test_a_coordinator_that_is_lost_goes_on_from_its_backup_elsewhere(
@@ -168,16 +149,18 @@ def test_a_coordinator_that_is_lost_goes_on_from_its_backup_elsewhere(
     word, file, new = tmp_path / "word", tmp_path / "file", tmp_path / "new"
     word.write_text("correct horse")
     word.chmod(0o600)
+    by_word = ("--passphrase-file", word)
     run = begin(running, tmp_path / "out", "--seed", 3)
     with running.held("south"):  # the run waits for it
-        done(running, "backup", running.folder, file, "--passphrase-file", word)
+        running.command("federation", "backup", running.folder, file, *by_word).done()
         running.coordinator.kill()
         assert run.wait() == 2
     name = run.said().split()[-1]
-    done(running, "restore", file, new, "--passphrase-file", word)
+    running.command("federation", "restore", file, new, *by_word).done()
     monkeypatch.setattr(running, "folder", new)
     running.start()
-    done(running, "run", new, "resume", name, "--out", tmp_path / "out")
+    again = ("federation", "run", new, "resume", name, "--out", tmp_path / "out")
+    running.command(*again).done()
     job = fit_of(4, algorithm="lloyd", init="summaries", tol=0, max_iter=12, seed=3)
     rows = {name: running.rows[name] for name in last_of(tmp_path / "out")}
     expected = in_one_process(job, rows)[1].state.centers

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +18,7 @@ from federations import (
     lloyd_of,
     open_to_others,
     read_json,
+    rows_of,
 )
 from typed import invoke
 
@@ -38,14 +37,11 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
 ]
 
-RNG = np.random.default_rng(0)
-ROWS = {
-    name: RNG.normal(size=(n, 2)) * 2 + RNG.integers(0, 4, (n, 1)) * [3.0, 5.0]
-    for name, n in {"north": 60, "south": 80, "west": 70, "east": 50}.items()
-}
+ROWS = rows_of(north=60, south=80, west=70, east=50)
 
 # A site that does not answer within a third of it is asked again, and answers twice.
 WAIT = ["--set", "run.deadline=900"]
+KFED = ["--algorithm", "kfed"]
 
 
 def done(*arguments: object) -> str:
@@ -67,65 +63,22 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederat
 
 def test_the_same_bits_as_in_one_process(running: RunningFederation, tmp_path: Path) -> None:
     """Rows are prepared, as they are by default."""
-    run = running.run("fit", "-k", 3, "--algorithm", "kfed", *WAIT, "--out", tmp_path / "out")
-    assert run.wait() == 0, run.said()
-    check(
-        running,
-        tmp_path / "out",
-        fit_of(3, algorithm="kfed", prepare=PreprocessingSpec(missing="mean")),
-    )
-    assert "Prepared: x and y with mean 0 and variance 1." in run.said()
-    assert (
-        "The model is at east, north, south, west; each labels its own rows by it from now on, "
-        in run.said()
-    )
-    shown = {path.name for path in running.site("north").iterdir() if path.name[0] != "."}
+    said = running.run("fit", "-k", 3, *KFED, *WAIT, "--out", tmp_path / "out").done()
+    job = fit_of(3, algorithm="kfed", prepare=PreprocessingSpec(missing="mean"))
+    check(running, tmp_path / "out", job)
+    assert "Prepared: x and y with mean 0 and variance 1." in said
+    labels = "each labels its own rows by it from now on, "
+    assert f"The model is at east, north, south, west; {labels}" in said
+    site = running.site("north")
+    shown = {path.name for path in site.iterdir() if path.name[0] != "."}
     assert shown == {"site.toml", "README.md", "logs", "results", "state", "rows.csv"}
-    kept = {path.name for path in (running.site("north") / "state").iterdir()}
+    kept = {path.name for path in (site / "state").iterdir()}
     assert {"files.md", "key", "site.db", "site.groups", "flower"} <= kept
     for name in ROWS:
         answers = answers_of(read_log(running.site(name) / "logs/audit.jsonl"))
         assert [answer["task"].split("(")[0] for answer in answers] == [
             *("describe", "SiteSize", "Missing", "Squares", "KFed", "Inertia", "none")
         ]
-
-
-@pytest.mark.thorough
-def test_clusters_are_compared_with_the_labels_of_the_sites(running, tmp_path):
-    """And with those of another model, as of the same site files on one machine."""
-    file, second = tmp_path / "model.json", tmp_path / "other.json"
-    other = ["--beside", second]
-    Model(np.array([[0.0, 1.0], [9.0, 14.0]]), np.ones(2), ("x", "y")).save(file)
-    Model(np.array([[0.0], [7.0], [9.0]]), np.ones(3), ("x",)).save(second)
-    run = running.run("evaluate", file, *other, "--labels", *WAIT, "--out", tmp_path / "scores")
-    assert run.wait() == 0, run.said()
-    tomls = [running.site(name) / "site.toml" for name in ROWS]
-    found = read_json(tmp_path / "scores" / "scores.json")
-    said = done("evaluate", file, *tomls, *other, "--json")
-    for part in ("scores", "beside"):
-        assert found[part] == json.loads(said[said.index("{") :])[part]
-    assert np.sum(found["beside"]["rows"]) > 0
-    assert found["classes"] == ["left", "right"]
-    assert 0 < found["scores"]["ari"] <= 1
-
-
-@pytest.mark.thorough
-def test_a_permit_with_the_usual_steps_covers_other_fits(running, tmp_path):
-    """A mixture, and k-means without outliers."""
-    terms = ["--purpose", "Groups", "--columns", "x,y", "--rounds", 200, "--end", "2090-12-31"]
-    done("federation", "permit", running.folder, "usual", *terms)
-    permit = running.folder / "permits" / "usual.toml"
-    for name in ROWS:
-        done("site", "permit", running.site(name) / "site.toml", permit, "--accept")
-    asked: list[tuple[list[object], dict[str, Any]]] = [
-        (["--model", "mixture", "--set", "fit.n_init=2"], {"model": "mixture", "n_init": 2}),
-        (["--set", "fit.trim=0.1"], {"trim": 0.1}),
-    ]
-    for i, (options, job) in enumerate(asked):
-        how = [*options, "--set", "fit.max_iter=2", "--scale", "none", "--permit", "usual"]
-        run = running.run("fit", "-k", 2, *how, *WAIT, "--out", tmp_path / f"out{i}")
-        assert run.wait() == 0, run.said()
-        check(running, tmp_path / f"out{i}", fit_of(2, max_iter=2, **job))
 
 
 def check(
@@ -136,28 +89,25 @@ def check(
 ) -> None:
     """Centres, history and the labels at the sites are the same bits as in this process."""
     preprocessor, expected = in_one_process(job, ROWS, silent)
-    model = Model.load(out / "model.json")
+    model, told = Model.load(out / "model.json"), read_json(out / "history.json")
     assert model.preprocessor == preprocessor
     assert model.centers.tobytes() == expected.state.centers.tobytes()
     assert model.inertia == expected.state.inertia
-    told = read_json(out / "history.json")
-    history = told["history"]
     for site in told["sites"]:
         sent = [done["values_sent"].get(site["name"], 0) for done in told["communication_rounds"]]
         assert sum(sent) == site["values_sent"]
-    assert [(done["shift"], done["missing"], done["values_sent"]) for done in history] == [
+    assert [(done["shift"], done["missing"], done["values_sent"]) for done in told["history"]] == [
         (None if np.isnan(done.shift) else done.shift, list(done.missing), done.values_sent)
         for done in expected.history
     ]
     for name, X in ROWS.items():
         assert labelled(running.site(name)).endswith("results")
-        written = np.loadtxt(
-            running.site(name) / "results" / "labels.csv", delimiter=",", skiprows=1
-        )
+        labels = running.site(name) / "results" / "labels.csv"
+        written = np.loadtxt(labels, delimiter=",", skiprows=1)
         rows = Data(X, columns=(Column("x"), Column("y")))
         rows = rows if preprocessor is None else preprocessor.apply(rows)
-        labels = Assignment(expected.state, expected.algorithm).labels(rows.X)
-        assert (written[:, 1] == labels).all()
+        found = Assignment(expected.state, expected.algorithm).labels(rows.X)
+        assert (written[:, 1] == found).all()
 
 
 def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_path: Path) -> None:
@@ -170,7 +120,7 @@ def test_a_site_that_is_killed_and_comes_back(running: RunningFederation, tmp_pa
     running.wait_for_exchange(3, without="west")
     with running.held("east"):
         running.join("west")
-    assert run.wait() == 0, run.said()
+    run.done()
     missing = running.missing()
     assert all(set(names) <= {"west"} for names in missing)
     job = fit_of(4, algorithm="lloyd", init="summaries", tol=0, max_iter=8)
@@ -194,7 +144,7 @@ def test_a_coordinator_that_is_killed_goes_on(running: RunningFederation, tmp_pa
     running.start()
     kept = {path: path.stat().st_mtime_ns for path in before}
     again = running.run("resume", name)
-    assert again.wait() == 0, again.said()
+    again.done()
     assert kept == {path: path.stat().st_mtime_ns for path in before}  # not asked again
     job = fit_of(4, algorithm="lloyd", init="summaries", tol=0, max_iter=2, seed=7)
     check(running, tmp_path / "out", job)
@@ -207,50 +157,44 @@ def test_strangers_are_refused(running: RunningFederation, tmp_path: Path) -> No
     stranger = other.file("sites", "north")
     shutil.copy(running.site("north") / "rows.csv", stranger)
     SiteFile.load(stranger / "site.toml").confirm()
-    unknown, deceived = (tmp_path / name for name in ("unknown", "deceived"))
-    for folder in (unknown, deceived):
-        shutil.copytree(stranger, folder)
+    unknown = shutil.copytree(stranger, tmp_path / "unknown")
     shutil.copy(running.site("north") / "state/ca.crt", unknown / "state")
-    refused = {
-        folder.name: running.command("site", "start", folder / "site.toml", name=folder.name)
-        for folder in (unknown, deceived)
-    }
-    for name, reason in {
-        "unknown": "the coordinator does not know this site's key",
-        "deceived": "the coordinator's certificate is not vouched for",
+    for folder, reason in {
+        unknown: "the coordinator does not know this site's key",
+        stranger: "the coordinator's certificate is not vouched for",
     }.items():
-        assert refused[name].wait() == 2, name
-        assert reason in refused[name].said()
+        refused = running.command("site", "start", folder / "site.toml")
+        assert refused.wait() == 2
+        assert reason in refused.said()
     assert done("federation", "show", running.folder).count(" connected") == len(ROWS)
 
 
 def test_what_either_end_writes_is_for_its_owner_only(running, tmp_path):
     """Without any umask; after all that the tests above have done."""
-    word, toml = tmp_path / "word", running.site("north") / "site.toml"
+    word, toml, folder = tmp_path / "word", running.site("north") / "site.toml", running.folder
     word.write_text("correct horse")
     word.chmod(0o600)
-    new, copy = tmp_path / "new", tmp_path / "copy"
-    for command in (
-        ("federation", "operator", running.folder, "ada"),
-        ("federation", "backup", running.folder, tmp_path / "file", "--passphrase-file", word),
-        ("federation", "restore", tmp_path / "file", copy, "--passphrase-file", word),
-        ("federation", "new", new, "--sites", "a,b", "--address", "127.0.0.1:9444"),
-        ("federation", "add-site", new, "c"),
-        ("federation", "rotate-key", new, "a"),
-        ("federation", "rotate-key", new, "b", "--revoke"),
-        ("federation", "certificate", new, "--new-authority"),
-        ("federation", "doctor", running.folder),
-        ("federation", "prune", running.folder, "--keep", 0),
-        ("site", "reload", toml),
-        ("site", "log", toml),
-        ("site", "doctor", toml),
-        ("site", "key", new / "sites" / "a" / "site.toml", "--new"),
+    new, copy, file = (tmp_path / name for name in ("new", "copy", "file"))
+    for line, *arguments in (
+        ("federation operator", folder, "ada"),
+        ("federation backup", folder, file, "--passphrase-file", word),
+        ("federation restore", file, copy, "--passphrase-file", word),
+        ("federation new --sites a,b --address 127.0.0.1:9444", new),
+        ("federation add-site", new, "c"),
+        ("federation rotate-key", new, "a"),
+        ("federation rotate-key --revoke", new, "b"),
+        ("federation certificate --new-authority", new),
+        ("federation doctor", folder),
+        ("federation prune --keep 0", folder),
+        ("site reload", toml),
+        ("site log", toml),
+        ("site doctor", toml),
+        ("site key --new", new / "sites" / "a" / "site.toml"),
     ):
-        done(*command)
-    run = running.run("fit", "-k", 2, "--set", "fit.max_iter=2", *WAIT, "--out", tmp_path / "out")
-    assert run.wait() == 0, run.said()
-    written = (running.folder, new, copy, tmp_path / "file", tmp_path / "out")
-    open_ones = [path for folder in written for path in open_to_others(folder)]
+        done(line, *arguments)
+    running.run("fit", "-k", 2, "--set", "fit.max_iter=2", *WAIT, "--out", tmp_path / "out").done()
+    written = (folder, new, copy, file, tmp_path / "out")
+    open_ones = [path for each in written for path in open_to_others(each)]
     assert {path.name for path in open_ones} <= {"rows.csv"}, open_ones
 
 

@@ -277,15 +277,13 @@ def test_a_plugin_works_over_a_federation(folder: Path, tmp_path: Path) -> None:
             tmp_path / "out",
             ("--algorithm", "party.Damped", "--set", "prepare.then=party.Cubes"),
         )
-        fit = running.run("fit", "-k", 2, *steps, *own, "--out", out)
-        assert fit.wait() == 0, fit.said()
+        running.run("fit", "-k", 2, *steps, *own, "--out", out).done()
         model = read_json(out / "model.json")
         assert model["preprocessing"]["principal"]["own"] == "Cubes"
         assert any(step.startswith("Damped(") for step in model["algorithm"]["steps"])
-        scored = running.run(
+        running.run(
             "evaluate", out, "--set", "evaluate.metrics=party.Far", *own, "--out", tmp_path / "s"
-        )
-        assert scored.wait() == 0, scored.said()
+        ).done()
         assert "Far(r=0.5)" in read_json(tmp_path / "s" / "scores.json")["scores"]
         for name in no_rows:
             assert "model and labels are in" in labelled(running.site(name))

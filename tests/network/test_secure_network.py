@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -30,78 +31,67 @@ ROWS = {
 WAIT = ["--set", "run.deadline=900"]
 
 
-def keys(federation: RunningFederation) -> list[str]:
+def keys(federation: RunningFederation) -> str:
     """The public keys of sites that answer with secure sums from now on."""
     lines = []
     for name in ROWS:
         toml = federation.site(name) / "site.toml"
-        toml.write_text(
-            toml.read_text()
-            .replace("# secure = true", "secure = true")
-            .replace("# allow_", "allow_")
-        )
-        shown = federation.command("site", "key", toml, name="key")
-        assert shown.wait() == 0, shown.said()
-        lines.append(shown.said().splitlines()[0])
-    return lines
+        text = toml.read_text().replace("# secure = true", "secure = true")
+        toml.write_text(text.replace("# allow_", "allow_"))
+        lines += federation.command("site", "key", toml).done().splitlines()[:1]
+    return "\n".join(lines)
 
 
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederation]:
-    """Sites make keys, pass them on, and start."""
-    federation = RunningFederation(tmp_path_factory.mktemp("secure"), ROWS)
+@contextmanager
+def joined(federation: RunningFederation, peers: str) -> Iterator[None]:
+    """Pass keys on, and start."""
+    for name in ROWS:
+        (federation.site(name) / "peers.toml").write_text(peers)
     try:
-        lines = keys(federation)
-        toml = federation.site("east") / "site.toml"
-        early = federation.command("site", "start", toml, name="early")
-        assert early.wait() != 0
-        assert "peers.toml is missing" in early.said()
-        for name in ROWS:
-            (federation.site(name) / "peers.toml").write_text("\n".join(lines))
-        again = federation.command("site", "key", toml, "--json", name="again")
-        assert again.wait() == 0, again.said()
-        assert json.loads(again.said())["peers"] == sorted(ROWS)
         federation.start()
         federation.join(*ROWS)
-        yield federation
+        yield
     finally:
         federation.end()
         assert not federation.left_over()
 
 
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningFederation]:
+    federation = RunningFederation(tmp_path_factory.mktemp("secure"), ROWS)
+    peers = keys(federation)
+    toml = federation.site("east") / "site.toml"
+    early = federation.command("site", "start", toml, name="early")
+    assert early.wait() != 0
+    assert "peers.toml is missing" in early.said()
+    with joined(federation, peers):
+        said = federation.command("site", "key", toml, "--json").done()
+        assert json.loads(said)["peers"] == sorted(ROWS)
+        yield federation
+
+
 def test_the_clusters_of_plain_sums_and_no_rows_of_a_site(running, tmp_path):
-    run = running.run("fit", "-k", 3, "--secure", *WAIT, "--out", tmp_path / "out")
-    assert run.wait() == 0, run.said()
+    said = running.run("fit", "-k", 3, "--secure", *WAIT, "--out", tmp_path / "out").done()
     model, history = (read_json(tmp_path / "out" / f"{n}.json") for n in ("model", "history"))
     job = fit_of(3, prepare=PreprocessingSpec(missing="mean"), sums_only=True)
     _, found = in_one_process(job, ROWS)
     np.testing.assert_allclose(model["centers"], found.state.centers, atol=1e-9)
     assert model["weights"] == found.state.weights.tolist()
     assert {(site["weight"], site["secure"]) for site in history["sites"]} == {(None, True)}
-    assert "not told" in run.said()
+    assert "not told" in said
 
 
 @pytest.mark.parametrize("transport", [RunningFederation, RunningFlare], ids=["flower", "flare"])
 def test_texts_dates_gaps_and_own_limits_are_summed_as_without_masks(transport, tmp_path):
     federation = transport(tmp_path, ROWS)
     tomls = [federation.site(name) / "site.toml" for name in ROWS]
-    try:
-        for least, (toml, X) in enumerate(zip(tomls, ROWS.values(), strict=True), start=5):
-            with_texts_and_dates(toml, X, least)
-        lines = keys(federation)
-        for name in ROWS:
-            (federation.site(name) / "peers.toml").write_text("\n".join(lines))
-        federation.start()
-        federation.join(*ROWS)
-        run = federation.run("fit", "-k", 3, "--secure", *WAIT, "--out", tmp_path / "there")
-        assert run.wait() == 0, run.said()
-    finally:
-        federation.end()
-        assert not federation.left_over()
-    here = federation.command(
-        "fit", *tomls, "-k", 3, "--set", "fit.sums_only=true", "--out", tmp_path / "here"
-    )
-    assert here.wait() == 0, here.said()
+    for least, (toml, X) in enumerate(zip(tomls, ROWS.values(), strict=True), start=5):
+        with_texts_and_dates(toml, X, least)
+    fit = ["-k", 3, "--out"]
+    with joined(federation, keys(federation)):
+        federation.run("fit", *fit, tmp_path / "there", "--secure", *WAIT).done()
+    here = ["--set", "fit.sums_only=true", *fit, tmp_path / "here"]
+    federation.command("fit", *tomls, *here).done()
     there, plain = (read_json(tmp_path / side / "model.json") for side in ("there", "here"))
     assert there["columns"] == plain["columns"] == ["x", "y", "ward", "seen"]
     np.testing.assert_allclose(there["centers"], plain["centers"], rtol=0, atol=1e-9)
@@ -117,11 +107,10 @@ def with_texts_and_dates(toml: Path, X: np.ndarray, least: int) -> None:
     for column in ("x", "ward"):
         frame.loc[rng.choice(len(X), 5, replace=False), column] = None
     frame.to_csv(toml.with_name("rows.csv"), index=False, date_format="%Y-%m-%d")
-    limits = f"\n[limits]\nmin_rows = {5 * least}\nmin_cluster_size = {least}\n"
-    dates = '\n[dates]\nseen = "age:2024-12-31"\n'
     text = toml.read_text().replace('protection = "groups"', 'protection = "limits"')
     assert text != toml.read_text()
-    toml.write_text(text + limits + dates)
+    limits = f"\n[limits]\nmin_rows = {5 * least}\nmin_cluster_size = {least}\n"
+    toml.write_text(f'{text}{limits}\n[dates]\nseen = "age:2024-12-31"\n')
     SiteFile.load(toml).confirm()
 
 
@@ -137,7 +126,7 @@ def test_a_site_that_is_killed_is_left_out_and_the_masks_are_recovered(running, 
     run = running.run("fit", "-k", 3, *terms, "--out", tmp_path / "out")
     running.wait_for_exchange(3)
     running.sites["east"].kill()
-    assert run.wait() == 0, run.said()
+    run.done()
     assert ["east"] in running.missing()
     history = read_json(tmp_path / "out" / "history.json")
     assert sum(history["weights"]) in (260, 210)

@@ -8,7 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from federations import Command, RunningFederation, federation, in_one_process, read_json
+from federations import (
+    Command,
+    RunningFederation,
+    federation,
+    in_one_process,
+    lloyd_of,
+    read_json,
+    rows_of,
+)
 from installed import installed
 
 from fedcluster import __version__
@@ -23,14 +31,9 @@ pytestmark = [
     pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
 ]
 
-RNG = np.random.default_rng(0)
-ROWS = {
-    name: RNG.normal(size=(n, 2)) * 2 + RNG.integers(0, 4, (n, 1)) * [3.0, 5.0]
-    for name, n in {"north": 60, "south": 80, "west": 70}.items()
-}
-FIT = ["--algorithm", "lloyd", "--set", "fit.init=summaries", "--scale", "none"]
-FIT += ["--set", "fit.tol=0"]
+ROWS = rows_of(north=60, south=80, west=70)
 ROUNDS = 6
+FIT = [*lloyd_of(ROUNDS), "--scale", "none", "--set", "run.deadline=300"]
 
 
 @pytest.fixture
@@ -58,21 +61,10 @@ class Upgrades:
         self.running.start()
 
     def begin(self, seed: int, out: Path) -> Command:
-        more = (
-            "--set",
-            f"fit.max_iter={ROUNDS}",
-            "--seed",
-            seed,
-            "--set",
-            "run.deadline=300",
-            "--out",
-            out,
-        )
-        return self.running.run("fit", "-k", 3, *FIT, *more)
+        return self.running.run("fit", "-k", 3, *FIT, "--seed", seed, "--out", out)
 
     def fit(self, seed: int, out: Path) -> None:
-        run = self.begin(seed, out)
-        assert run.wait() == 0, run.said()
+        self.begin(seed, out).done()
         check(seed, out)
 
     def change_amid_a_run(self, seed: int, out: Path) -> None:
@@ -87,9 +79,7 @@ class Upgrades:
         check(seed, out)
 
     def done(self, *arguments: object) -> str:
-        command = self.running.command(*arguments)
-        assert command.wait() == 0, command.said()
-        return command.said()
+        return self.running.command(*arguments).done()
 
 
 def check(seed: int, out: Path) -> None:
@@ -139,9 +129,8 @@ def test_a_site_of_another_protocol_is_refused_in_a_line_with_both_versions(runn
     ends = Upgrades(running, other)
     ends.sites(ends.other, "north")
     refused(ends.begin(1, tmp_path / "first"), "north", __version__, "9.9")
-    told = running.command("site", "doctor", running.site("north") / "site.toml")
-    assert told.wait() == 0, told.said()
-    assert f"the coordinator has fedcluster {__version__}, another than here" in told.said()
+    said = running.command("site", "doctor", running.site("north") / "site.toml").done()
+    assert f"the coordinator has fedcluster {__version__}, another than here" in said
     ends.coordinator(ends.other)
     refused(ends.begin(1, tmp_path / "second"), "south and west", "9.9", __version__)
     ends.sites(ends.other, "south", "west")

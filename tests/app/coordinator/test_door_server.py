@@ -43,20 +43,12 @@ def serving(
     files: Path | None = None, *, loop: Any = "auto", **limits: float
 ) -> Iterator[DoorServer]:
     """A server in a thread, with other limits; encrypted by the certificate in a folder."""
-    encrypted: dict[str, Any] = {}
+    how: dict[str, Any] = {"loop": loop, "lifespan": "off", "log_config": None}
     if files is not None:
         for name, content in issue(["127.0.0.1"], ()).items():
             (files / Path(name).name).write_bytes(content)
-        encrypted = {"ssl_certfile": files / "server.crt", "ssl_keyfile": files / "server.key"}
-    config = uvicorn.Config(
-        app,
-        port=0,
-        loop=loop,
-        lifespan="off",
-        log_config=None,
-        timeout_keep_alive=60,
-        **encrypted,
-    )
+        how |= {"ssl_certfile": files / "server.crt", "ssl_keyfile": files / "server.key"}
+    config = uvicorn.Config(app, port=0, timeout_keep_alive=60, **how)
     config.load()
     server = type("Limited", (DoorServer,), {"kind": type("Small", (Door,), limits)})(config)
     listener = socket.create_server(("127.0.0.1", 0))
@@ -88,6 +80,13 @@ def asked(connection: HTTPConnection, headers: dict[str, str] = KNOWN, path: str
     answer = connection.getresponse()
     answer.read()
     return answer.status
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+both_loops = pytest.mark.parametrize("loop", ["auto", "asyncio"])
 
 
 def test_strangers_do_not_displace_who_is_known_nor_who_comes():
@@ -140,22 +139,21 @@ def test_a_stranger_that_requests_nothing_is_closed_and_one_that_is_known_is_not
         assert asked(known) == 200
 
 
-@pytest.mark.parametrize("loop", ["auto", "asyncio"])
+@both_loops
 def test_a_handshake_that_nobody_finishes_is_ended_and_leaves_no_descriptor(loop, tmp_path):
     limits = {"silence": 0.3, "most": 20.0}
     with serving(tmp_path, loop=loop, **limits) as server, client(server, tmp_path) as known:
         assert asked(known) == 200
-        before = len(os.listdir("/proc/self/fd"))
+        before = descriptors()
         for says in [b"", b"\x16\x03\x01"] * 30:
             stranger(server, says).close()
         held = [stranger(server) for _ in range(30)]
         assert asked(known) == 200
-        ended = [connection.recv(1) for connection in held]
-        assert ended == [b""] * 30
+        assert [connection.recv(1) for connection in held] == [b""] * 30
         for connection in held:
             connection.close()
         wait_until(lambda: len(server.door.visits) == 1)
-        wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+        wait_until(lambda: descriptors() <= before)
         assert asked(known) == 200
 
 
@@ -168,21 +166,21 @@ def hello() -> bytes:
     return said.read()
 
 
-@pytest.mark.parametrize("loop", ["auto", "asyncio"])
+@both_loops
 def test_who_begins_a_handshake_and_says_no_more_is_closed(loop, tmp_path):
     with serving(tmp_path, loop=loop, silence=0.5) as server, client(server, tmp_path) as known:
         assert asked(known) == 200
-        before = len(os.listdir("/proc/self/fd"))
+        before = descriptors()
         with stranger(server, hello()) as begun, stranger(server, hello()[:-1]) as half:
             assert begun.recv(1) == b"\x16"  # the server's turn
             while begun.recv(4096):
                 pass
             with suppress(ConnectionResetError):  # it costs no handshake
                 assert half.recv(1) == b""
-        wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before)
+        wait_until(lambda: descriptors() <= before)
 
 
-@pytest.mark.parametrize("loop", ["auto", "asyncio"])
+@both_loops
 def test_a_first_message_may_come_in_parts(loop, tmp_path):
     with serving(tmp_path, loop=loop) as server, stranger(server) as slow:
         for part in (hello()[:2], hello()[2:9], hello()[9:]):
@@ -191,7 +189,7 @@ def test_a_first_message_may_come_in_parts(loop, tmp_path):
         assert slow.recv(1) == b"\x16"
 
 
-@pytest.mark.parametrize("loop", ["auto", "asyncio"])
+@both_loops
 def test_a_head_that_comes_byte_by_byte_is_not_read_byte_by_byte(loop, monkeypatch):
     real, reads = HttpToolsProtocol.data_received, list[bytes]()
 
@@ -234,11 +232,7 @@ def _has_more(connection: socket.socket) -> bool:
 
 @pytest.mark.parametrize(
     ("address", "shared"),
-    [
-        ("192.0.2.7", "192.0.2.7"),
-        ("2001:db8::1:2:3:4", "2001:db8::/64"),
-        ("fe80::1%lo", "fe80::/64"),
-    ],
+    [("192.0.2.7",) * 2, ("2001:db8::1:2:3:4", "2001:db8::/64"), ("fe80::1%lo", "fe80::/64")],
 )
 def test_an_address_is_what_one_client_has(address, shared):
     with closing(socket.socket()) as connection:

@@ -8,7 +8,6 @@ import os
 import re
 import socket
 import ssl
-import stat
 import sys
 import threading
 import time
@@ -25,23 +24,19 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
     load_ssh_private_key,
-    load_ssh_public_key,
 )
 from grids import KNOWN, over_grid, process_grid
 from ports import free_port
 from typed import invoke
-from typer.testing import CliRunner
 
 from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, Fit, SelectK, fit_of
 from fedcluster.model import Model
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.texts import Table
-from fedcluster_app.cli import app
 from fedcluster_app.coordinator import runs
 from fedcluster_app.coordinator.folder import Federation, create
 from fedcluster_app.coordinator.run_job import run_job
@@ -89,57 +84,44 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "trial"
 
 
-def test_private_keys_are_for_their_owner_only(folder: Path) -> None:
-    before = os.umask(0)
-    create(folder / "inner", ["a"], "cluster.example.org:8443")
-    assert os.umask(before) == 0
-    for path in ((folder / "inner"), *(folder / "inner").rglob("*")):
-        mode = stat.S_IMODE(path.stat().st_mode)
-        assert mode == (0o700 if path.is_dir() else 0o600), path
+def certificates(path: Path) -> tuple[x509.Certificate, list[str]]:
+    """The first certificate of a file, and the names that it is for."""
+    found = x509.load_pem_x509_certificates(path.read_bytes())[0]
+    if found.extensions.get_extension_for_class(x509.BasicConstraints).value.ca:
+        return found, []
+    names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return found, names.get_values_for_type(x509.DNSName)
 
 
-def test_the_authority_s_key_is_for_the_coordinator_only(folder: Path) -> None:
-    """It renews the certificate; no site has it."""
-    authority = x509.load_pem_x509_certificate((folder / "certificates/ca.crt").read_bytes())
-    public = authority.public_key().public_numbers()  # type: ignore[union-attr]
-    holders = []
+def test_certificates_say_what_they_are_for(folder: Path) -> None:
+    """The authority's key, which renews the other, is for the coordinator only."""
+    at = folder / "certificates"
+    (authority, of_authority), (own, names) = (
+        certificates(at / name) for name in ("ca.crt", "server.crt")
+    )
+    own.verify_directly_issued_by(authority)
+    assert (of_authority, names) == ([], ["localhost", "cluster.example.org"])
+    assert (folder / "sites/north/state/ca.crt").read_bytes() == (at / "ca.crt").read_bytes()
+    public, holders = authority.public_key().public_numbers(), []  # type: ignore[union-attr]
     for path in folder.rglob("*"):
         if path.is_file() and b"PRIVATE KEY" in (content := path.read_bytes()):
             of_site = b"OPENSSH" in content
             load: Any = load_ssh_private_key if of_site else load_pem_private_key
             key = load(content, None).public_key()
             holders += [path] if getattr(key, "public_numbers", str)() == public else []
-    assert holders == [folder / "certificates/ca.key"]
-
-
-def test_certificates_say_what_they_are_for(folder: Path) -> None:
-    authority = x509.load_pem_x509_certificate((folder / "certificates/ca.crt").read_bytes())
-    chain = x509.load_pem_x509_certificates((folder / "certificates/server.crt").read_bytes())
-    chain[0].verify_directly_issued_by(authority)
-    names = chain[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    assert names.get_values_for_type(x509.DNSName) == ["localhost", "cluster.example.org"]
-    assert authority.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    assert not chain[0].extensions.get_extension_for_class(x509.BasicConstraints).value.ca
-    assert (folder / "sites/north/state/ca.crt").read_bytes() == (
-        (folder / "certificates/ca.crt").read_bytes()
-    )
+    assert holders == [at / "ca.key"]
 
 
 def test_each_site_has_a_key_of_its_own(folder: Path) -> None:
-    keys = [load_ssh_public_key((folder / f"keys/{name}.pub").read_bytes()) for name in SITES]
-    numbers = [key.public_numbers() for key in keys if not isinstance(key, Ed25519PublicKey)]
-    assert len(numbers) == 2
-    assert numbers[0] != numbers[1]
-    assert (folder / "sites/north/state/key").read_bytes() != (
-        folder / "sites/south/state/key"
-    ).read_bytes()
+    for part in ("keys/{}.pub", "sites/{}/state/key"):
+        one, other = ((folder / part.format(name)).read_bytes() for name in SITES)
+        assert one != other
 
 
 def test_the_site_s_folder_is_ready_to_use(folder: Path) -> None:
     site = SiteFile.load(folder / "sites/north/site.toml")
     membership = Membership.from_site_file(site)
-    assert site.name == "north"
-    assert membership.coordinator == "cluster.example.org:8443"
+    assert (site.name, membership.coordinator) == ("north", "cluster.example.org:8443")
     readme = (folder / "sites/north/README.md").read_text()
     assert "fedcluster site start site.toml" in readme
     assert "{" not in readme + (folder / "README.md").read_text()
@@ -148,42 +130,37 @@ def test_the_site_s_folder_is_ready_to_use(folder: Path) -> None:
 def test_a_site_s_folder_shows_what_an_administrator_needs(folder: Path, tmp_path: Path) -> None:
     """The program keeps the rest in one folder."""
     home = folder / "sites/north"
-    run_job(engine(folder), content(tmp_path / "out", fit_of(2)), tmp_path / "run")
+    carried_out(folder, tmp_path, fit_of(2))
     shown = {path.name for path in home.iterdir()}
     assert shown == {"site.toml", "README.md", "logs", "results", "state", "rows.csv"}
     kept = {path.name for path in (home / "state").iterdir()}
     assert kept == {"files.md", "key", "ca.crt", "coordinator.pub", "site.columns"}
 
 
-def test_a_federation_reads_what_was_written(folder: Path) -> None:
-    federation = Federation.load(folder)
-    assert federation.sites == ("north", "south")
-    assert (federation.host, federation.port) == ("cluster.example.org", 8443)
+def refused(line: str, reason: str, *arguments: object) -> None:
+    """A command ends with one line."""
+    status, said = invoke(line, *arguments)
+    assert (status, reason in said) == (2, True), said
+    assert said.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("options", "reason"),
+    ("sites", "reason"),
     [
-        ("--sites a,b --address host", "must be HOST:PORT"),
-        ("--sites a,b --address host:0", "must be HOST:PORT"),
-        ("--sites a,a", "names 'a' twice"),
-        ("--sites a,A", "differ in capital letters only"),
-        ("--sites a,../b", "site name '../b': use letters"),
-        ("--sites a,", "site name '': use letters"),
+        ("a,a", "names 'a' twice"),
+        ("a,A", "differ in capital letters only"),
+        ("a,../b", "site name '../b': use letters"),
+        ("a,", "site name '': use letters"),
     ],
 )
-def test_what_makes_no_federation_is_refused(options, reason, tmp_path):
-    status, said = invoke("federation", "new", tmp_path / "f", *options.split())
-    assert (status, reason in said) == (2, True), said
-    assert said.count("\n") == 1
+def test_what_makes_no_federation_is_refused(sites, reason, tmp_path):
+    refused("federation new --sites", reason, sites, tmp_path / "f")
     assert not (tmp_path / "f").exists()
 
 
 def test_a_folder_that_holds_something_is_not_touched(folder: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
-    status, said = invoke("federation", "new", folder, "--sites", "a")
-    assert status == 2
-    assert "exists and is not an empty folder" in said
+    refused("federation new --sites a", "exists and is not an empty folder", folder)
     assert before == {path: path.stat().st_mtime_ns for path in folder.rglob("*")}
 
 
@@ -202,20 +179,15 @@ def test_a_wrong_site_file_is_refused_in_one_line(change, reason, folder):
     toml = folder / "sites/north/site.toml"
     least = toml.read_text().replace("min_cluster_size = 2", "min_cluster_size = 5")
     toml.write_text(least.replace(*change))
-    status, said = invoke("site", "start", toml)
-    assert (status, reason in said) == (2, True), said
-    assert said.count("\n") == 1
+    refused("site start", reason, toml)
 
 
 def test_a_run_without_a_coordinator_is_refused(folder: Path, tmp_path: Path) -> None:
-    status, said = invoke("federation", "run", folder, "fit", "-k", 2, "--out", tmp_path / "out")
-    assert status == 2
-    assert "is not started: run fedcluster federation start" in said
-    status, said = invoke("federation", "run", folder, "resume", "some")
-    assert status == 2
-    assert "there is no run 'some'" in said
-    status, said = invoke("federation", "run", tmp_path, "fit", "-k", 2, "--out", tmp_path / "o")
-    assert (status, "federation.toml does not exist" in said) == (2, True)
+    fit = ("fit", "-k", 2, "--out", tmp_path / "out")
+    line = "is not started: run fedcluster federation start"
+    refused("federation run", line, folder, *fit)
+    refused("federation run", "there is no run 'some'", folder, "resume", "some")
+    refused("federation run", "federation.toml does not exist", tmp_path, *fit)
 
 
 @pytest.mark.parametrize(
@@ -229,31 +201,23 @@ def test_a_run_without_a_coordinator_is_refused(folder: Path, tmp_path: Path) ->
     ],
 )
 def test_terms_that_mean_nothing_are_refused(option, reason, folder, tmp_path):
-    command = ["federation", "run", folder, "fit", *option.split(), "--out", tmp_path / "out"]
-    status, said = invoke(*command)
-    assert (status, reason in said) == (2, True), said
+    fit = ("fit", *option.split(), "--out", tmp_path / "out")
+    refused("federation run", reason, folder, *fit)
     assert not (folder / "runs").exists()
 
 
-def engine(folder: Path, **how) -> RemoteEngine:
+def engine(folder: Path) -> RemoteEngine:
     """The sites of a folder, on a grid in this process."""
     given = []
     for name in SITES:
         site = SiteFile.load(folder / "sites" / name / "site.toml")
-        results = folder / "sites" / name / "results"
         columns = site.opened(raw=True).columns
-        given.append(
-            Responder(
-                site.client(),
-                columns=columns,
-                choose=site.client,
-                **KNOWN,
-                auditor=site_auditor(site, Membership.from_site_file(site), columns, str),
-                keep=partial(_keep, site, results),
-            )
-        )
-    how = {"deadline": 3600.0} | how  # nobody is asked twice, however slow the machine is
-    return over_grid(*process_grid(given), **how)
+        auditor = site_auditor(site, Membership.from_site_file(site), columns, str)
+        keep = partial(_keep, site, folder / "sites" / name / "results")
+        how: dict[str, Any] = {"choose": site.client, "auditor": auditor, "keep": keep, **KNOWN}
+        given.append(Responder(site.client(), columns=columns, **how))
+    # nobody is asked twice, however slow the machine is
+    return over_grid(*process_grid(given), deadline=3600.0)
 
 
 def _keep(site: SiteFile, results: Path, model: dict) -> None:
@@ -261,13 +225,18 @@ def _keep(site: SiteFile, results: Path, model: dict) -> None:
 
 
 def content(out: Path, job: Fit | SelectK | Evaluate, **how) -> dict:
-    return {"job": "fit", "parameters": asdict(job), "columns": None, "out": str(out)} | how
+    parameters = {"parameters": asdict(job), "columns": None, "out": str(out)}
+    return {"job": job.kind, **parameters, **how}
+
+
+def carried_out(folder: Path, here: Path, job: Fit | SelectK | Evaluate, **how) -> dict:
+    """What a run of all sites tells, which has its folder and its result here."""
+    return run_job(engine(folder), content(here / "out", job, **how), here / "run")
 
 
 def test_a_job_from_its_plan_to_the_files_of_all(folder: Path, tmp_path: Path) -> None:
     """The sites have their columns in different orders; labels are written where the rows are."""
-    done = run_job(engine(folder), content(tmp_path / "out", fit_of(3)), tmp_path / "run")
-    assert done["model_at"] == SITES
+    assert carried_out(folder, tmp_path, fit_of(3), operator="ada")["model_at"] == SITES
     model = Model.load(tmp_path / "out" / "model.json")
     assert model.columns == ("x", "y")
     assert {site.name for site in model.sites} == set(SITES)
@@ -278,6 +247,8 @@ def test_a_job_from_its_plan_to_the_files_of_all(folder: Path, tmp_path: Path) -
         written = np.loadtxt(results / "labels.csv", delimiter=",", skiprows=1)
         assert (written[:, 0] == np.arange(1, 41)).all()
         assert (written[:, 1] == model.predict(X)).all()
+        log = list(read_log(folder / "sites" / name / "logs/audit.jsonl"))
+        assert {line.get("operator") for line in log if "question" in line} == {"ada"}, log
     assert list((tmp_path / "out").iterdir()) != []
     assert not list((tmp_path / "out").glob("labels*"))
 
@@ -295,46 +266,21 @@ def test_a_site_labels_its_rows_chunk_by_chunk(folder, tmp_path, monkeypatch, m)
             yield chunk
             del chunk
 
-    run_job(engine(folder), content(tmp_path / "out", fit_of(2, m=m)), tmp_path / "run")
+    carried_out(folder, tmp_path, fit_of(2, m=m))
     site = SiteFile.load(folder / "sites/north/site.toml")
     rows = site.opened(["x", "y"]).load()
     opened = SimpleNamespace(chunks=lambda: chunks(rows))
     monkeypatch.setattr(SiteFile, "opened", lambda *how, **more: opened)
     model = json.loads((tmp_path / "out/model.json").read_text())
     keep_results(lambda *how: site.opened(*how).chunks(), model, tmp_path / "anew")
-    assert (tmp_path / "anew/labels.csv").read_text() == (
-        folder / "sites/north/results/labels.csv"
-    ).read_text()
+    known = (folder / "sites/north/results/labels.csv").read_text()
+    assert (tmp_path / "anew/labels.csv").read_text() == known
     assert max(held) <= 2 < len(held)
-
-
-def test_a_site_s_log_names_the_operator(folder: Path, tmp_path: Path) -> None:
-    """As the coordinator tells it."""
-    job = content(tmp_path / "out", fit_of(2), operator="ada")
-    run_job(engine(folder), job, tmp_path / "run")
-    lines = [
-        line for line in read_log(folder / "sites/north/logs/audit.jsonl") if "question" in line
-    ]
-    assert {line.get("operator") for line in lines} == {"ada"}, lines
-
-
-def test_chosen_columns_are_the_only_ones_that_are_read(folder: Path, tmp_path: Path) -> None:
-    job = content(tmp_path / "out", fit_of(2), columns=["y"])
-    run_job(engine(folder), job, tmp_path / "run")
-    assert Model.load(tmp_path / "out" / "model.json").columns == ("y",)
-
-
-def test_sites_with_other_columns_are_named(folder: Path, tmp_path: Path) -> None:
-    path = folder / "sites/south/rows.csv"
-    path.write_text(path.read_text().replace("y,x", "y,z"))
-    with pytest.raises(InputError, match="'north' and 'south' have not the same columns: x, z"):
-        run_job(engine(folder), content(tmp_path / "out", fit_of(2)), tmp_path / "run")
-    assert not (tmp_path / "out").exists()
 
 
 def test_more_clusters_than_rows_are_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"81 clusters are more than the rows .*\(80\)"):
-        run_job(engine(folder), content(tmp_path / "out", fit_of(81)), tmp_path / "run")
+        carried_out(folder, tmp_path, fit_of(81))
 
 
 @pytest.fixture
@@ -363,17 +309,9 @@ def test_rows_are_prepared_as_by_fit_on_one_machine(raw: Path, tmp_path: Path, m
     """The model, the labels and what is told of it, from the same site files."""
     out, here = tmp_path / "out", tmp_path / "here"
     job = fit_of(3, prepare=PreprocessingSpec(missing=missing), m=m, max_iter=9)
-    done = run_job(engine(raw), content(out, job), tmp_path / "run")
-    options = [
-        "-k",
-        3,
-        "--missing",
-        missing,
-        "--set",
-        "fit.max_iter=9",
-        *(["--set", f"fit.m={m}"] if m else []),
-    ]
-    status, said = invoke("fit", *site_tomls(raw), *options, "--out", here)
+    done = carried_out(raw, tmp_path, job)
+    options = f"fit -k 3 --missing {missing} --set fit.max_iter=9" + (f" --set fit.m={m}" * bool(m))
+    status, said = invoke(options, *site_tomls(raw), "--out", here)
     assert status == 0
     model, expected = (json.loads((path / "model.json").read_text()) for path in (out, here))
     for key in ("centers", "weights", "columns", "preprocessing", "centers_in_units", "inertia"):
@@ -391,42 +329,47 @@ def test_rows_are_prepared_as_by_fit_on_one_machine(raw: Path, tmp_path: Path, m
 
 def test_a_resumed_job_prepares_as_it_did(raw: Path, tmp_path: Path) -> None:
     """What the sites told of their columns is recorded, too; its job has been JSON meanwhile."""
-    given = content(
-        tmp_path / "out", fit_of(3, prepare=PreprocessingSpec("robust", missing="mean"))
-    )
-    given = json.loads(json.dumps(given))
-    first = run_job(engine(raw), given, tmp_path / "run")
-    records = {
-        path: path.stat().st_mtime_ns for path in (tmp_path / "run/communication_rounds").iterdir()
-    }
-    again = run_job(engine(raw), given, tmp_path / "run")
-    assert {**first, "sites": None} == {**again, "sites": None}
-    assert records == {
-        p: p.stat().st_mtime_ns for p in (tmp_path / "run/communication_rounds").iterdir()
-    }
+    job = fit_of(3, prepare=PreprocessingSpec("robust", missing="mean"))
+    given = json.loads(json.dumps(content(tmp_path / "out", job)))
+    seen = []
+    for _ in range(2):
+        told = run_job(engine(raw), given, tmp_path / "run")
+        records = (tmp_path / "run/communication_rounds").iterdir()
+        seen.append(({**told, "sites": None}, {p: p.stat().st_mtime_ns for p in records}))
+    assert seen[0] == seen[1]
     (tmp_path / "run/communication_rounds/sites-columns").write_bytes(b"{}\n")
     with pytest.raises(InputError, match="sites-columns is damaged"):
         run_job(engine(raw), given, tmp_path / "run")
 
 
-def test_sites_whose_columns_differ_are_named_before_anything_is_fitted(raw, tmp_path):
-    path = raw / "sites/south/rows.csv"
-    path.write_text(path.read_text().replace("income", "pay"))
-    job = fit_of(2, prepare=PreprocessingSpec(columns=["age", "income"]))
-    with pytest.raises(InputError, match="column 'income' is lacking at south"):
-        run_job(engine(raw), content(tmp_path / "out", job), tmp_path / "run")
+@pytest.mark.parametrize(
+    ("prepare", "said"),
+    [
+        (None, "sites 'north' and 'south' have not the same columns: income, pay;"),
+        (PreprocessingSpec(columns=["age", "income"]), "column 'income' is lacking at south"),
+    ],
+)
+def test_sites_whose_columns_differ_are_named_before_anything_is_fitted(
+    prepare, said, raw, tmp_path
+):
+    for name in SITES:
+        path = raw / "sites" / name / "rows.csv"
+        rows = "age,income,sex\n1,2,3\n" if prepare is None else path.read_text()
+        path.write_text(rows.replace("income", "pay") if name == "south" else rows)
+    with pytest.raises(InputError, match=said):
+        carried_out(raw, tmp_path, fit_of(2, prepare=prepare))
     assert not (tmp_path / "out").exists()
 
 
 def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:
-    run_job(engine(folder), content(tmp_path / "out", fit_of(3)), tmp_path / "run")
     toml = folder / "sites/north/site.toml"
-    status, said = invoke("site", "log", toml, "--last", 3)
+    assert invoke("site log", toml)[1].startswith("0 answers left site north")
+    carried_out(folder, tmp_path, fit_of(3))
+    status, said = invoke("site log --last 3", toml)
     assert status == 0
     assert re.search(r"Inertia\(\): 1 x 2, smallest weight 40, 16 bytes", said)
     assert re.search(r"\d answers left site north: .*audit.jsonl", said)
-    status, said = invoke("site", "log", toml, "--json")
-    lines = json.loads(said)["answers"]
+    lines = json.loads(invoke("site log --json", toml)[1])["answers"]
     assert set(lines[0]) == {
         *("time", "run", "round", "task", "shape", "smallest_weight", "bytes", "numbers", "seed"),
         *("asked_by", "permit", "columns", "question", "state", "state_round", "preparation"),
@@ -434,12 +377,6 @@ def test_the_log_says_what_left(folder: Path, tmp_path: Path) -> None:
     }
     assert lines[1]["task"] == "SiteSummaries(n_means=240, min_rows=2, rows_per_mean=4)"
     assert lines[1]["smallest_weight"] >= 2
-
-
-def test_nothing_has_left_before_anything_was_asked(folder: Path) -> None:
-    status, said = invoke("site", "log", folder / "sites/north/site.toml")
-    assert status == 0
-    assert said.startswith("0 answers left site north")
 
 
 def test_a_program_ends_with_its_reason_and_not_with_its_farewell(tmp_path):
@@ -519,20 +456,12 @@ def test_without_the_secret_nobody_asks_more_than_sites_do(host, secret):
 
 
 def test_a_program_that_does_not_start_is_complained_of(tmp_path: Path) -> None:
-    command = [sys.executable, "-P", launcher.__file__, str(os.getpid())]
-    with (
-        pytest.raises(InputError, match=r"Flower's superlink has ended: .* see .*log"),
-        ManagedProcess.running(
-            "Flower's superlink", [*command, "--nonsense"], tmp_path / "log", os.environ
-        ) as one,
-    ):
+    command = [sys.executable, "-P", launcher.__file__, str(os.getpid()), "--nonsense"]
+    program = ManagedProcess.running("Flower's superlink", command, tmp_path / "log", os.environ)
+    said = r"Flower's superlink has ended: .* see .*log"
+    with pytest.raises(InputError, match=said), program as one:
         one.process.wait(60)
         one.check()
-
-
-def test_nobody_answers_at_a_free_port(tmp_path: Path, folder: Path) -> None:
-    address = f"127.0.0.1:{free_port()}"
-    assert not is_healthy(address, folder / "certificates/ca.crt")
 
 
 @contextmanager
@@ -558,18 +487,17 @@ def listening(certificate: Path | None, key: Path | None) -> Iterator[str]:
 
 
 def test_a_coordinator_of_other_certificates_or_encryption_is_refused(folder: Path) -> None:
-    """As soon as it answers, and not after waiting for another."""
+    """As soon as it answers, and not after waiting for another; at a free port nobody does."""
     create(folder / "other", ["north"], "cluster.example.org:8443")
     authority, other = (at / "certificates/ca.crt" for at in (folder, folder / "other"))
     certificate = folder / "certificates/server.crt"
+    assert not is_healthy(f"127.0.0.1:{free_port()}", authority)
     with listening(certificate, certificate.with_suffix(".key")) as address:
         assert is_healthy(address, authority)
         with pytest.raises(InputError, match=r"certificate is not vouched for by .*other"):
             is_healthy(address, other)
-    with (
-        listening(None, None) as address,
-        pytest.raises(InputError, match=f"the coordinator at {address} does not encrypt"),
-    ):
+    plain = "the coordinator at .* does not encrypt"
+    with listening(None, None) as address, pytest.raises(InputError, match=plain):
         is_healthy(address, authority)
 
 
@@ -585,68 +513,74 @@ def test_rounds_without_a_site_are_told_in_a_line_for_each_reason() -> None:
     ]
 
 
-def test_a_run_that_failed_is_shown_on_a_line_of_its_own(folder, monkeypatch) -> None:
+SITE = {"connected": True, "last_answer": None, "answered": 0, "missed": 0}
+ABOUT = {"seconds_of_a_round": None, "queue": 0, "days_of_certificate": 900}
+
+
+@pytest.fixture
+def show(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """What a command shows of what a coordinator tells."""
+
+    def shown(sites: dict, known: list[dict], *options: object, **about: object) -> str:
+        told: dict = {"/sites": {"sites": sites, **ABOUT, **about}, "/runs": {"runs": known}}
+        monkeypatch.setattr(Coordinator, "get", lambda _, path: dict(told[path]))
+        status, said = invoke("federation show", folder, *options)
+        assert status == 0, said
+        return said
+
+    return shown
+
+
+def test_a_run_that_failed_is_shown_on_a_line_of_its_own(folder, show) -> None:
     """No other line is as wide as its reason."""
-    site = {"connected": True, "last_answer": None, "answered": 0, "missed": 0}
-    about = {"seconds_of_a_round": None, "queue": 0, "days_of_certificate": 900}
-    connected = {"sites": {"a": site}, **about}
-
-    def get(_, path):
-        told = {"runs": [asdict(run) for run in runs.runs(Federation.load(folder))]}
-        return dict(connected) if path == "/sites" else told
-
-    monkeypatch.setattr(Coordinator, "get", get)
-    shown = CliRunner().invoke(app, ["federation", "show", str(folder)])
-    assert (shown.exit_code, shown.output.splitlines()[-1]) == (0, "No runs yet."), shown.output
+    assert show({"a": SITE}, []).splitlines()[-1] == "No runs yet."
     reason = "why " * 100
-    for name, outcome in {"1": {"done": False, "error": reason}, "2": {"done": True}}.items():
-        run = folder / "runs" / name
-        run.mkdir(parents=True)
-        (run / "job.json").write_text("{}")
-        (run / "outcome.json").write_text(json.dumps(outcome))
-    shown = CliRunner().invoke(app, ["federation", "show", str(folder)])
-    assert "Run 1: why why" in shown.output
-    assert re.search(r"^2 +done ", shown.output, re.M)
-
-
-def test_the_last_runs_and_all_sites_that_are_away_are_listed_first(folder, monkeypatch) -> None:
-    """Of 30 sites and 20 runs, those that a person looks for."""
-    away = {"s07", "s28", "s29"}
-    site = {"last_answer": None, "answered": 0, "missed": 0}
-    sites = {f"s{i:02}": {**site, "connected": f"s{i:02}" not in away} for i in range(30)}
-    about = {"seconds_of_a_round": None, "queue": 0, "days_of_certificate": 900}
-    asked = {"operator": "ada", "job": "fit", "began": "", "ended": "", "rounds": 0}
-    known = [
-        {"name": f"r{i:02}", "state": "failed", "error": f"why {i}", **asked} for i in range(20)
-    ]
-    monkeypatch.setattr(
-        Coordinator,
-        "get",
-        lambda _, path: {"sites": dict(sites), **about} if path == "/sites" else {"runs": known},
-    )
-    shown = CliRunner().invoke(app, ["federation", "show", str(folder), "--last", "3"])
-    names = re.findall(r"^(s\d\d|r\d\d) ", shown.output, re.M)
-    connected = [f"s{i:02}" for i in (0, 1, 2, 3, 4, 5, 6, 8, 9)]
-    assert names == ["s07", "s28", "s29", *connected, "r19", "r18", "r17"]
-    assert "Sites (18 more sites connected: see --json)" in shown.output
-    assert "Runs (the last 3 of 20)" in shown.output
-    assert re.findall(r"why \d+", shown.output) == ["why 19", "why 18", "why 17"]
-
-
-def test_runs_are_listed_with_their_outcome(folder: Path) -> None:
-    for name, outcome in {
-        "a": {"done": True},
-        "b": {"done": False, "error": "why"},
-        "c": None,
-    }.items():
+    outcomes: dict[str, dict | None] = {"1": {"done": False, "error": reason}, "2": {"done": True}}
+    for name, outcome in (outcomes | {"3": None}).items():
         run = folder / "runs" / name
         run.mkdir(parents=True)
         (run / "job.json").write_text('{"out": "/there"}')
         if outcome:
             (run / "outcome.json").write_text(json.dumps(outcome))
-    federation = Federation.load(folder)
-    ended = [(run.name, run.state, run.error) for run in runs.runs(federation)]
-    assert ended == [("a", "done", ""), ("b", "failed", "why"), ("c", "interrupted", "")]
+    known = runs.runs(Federation.load(folder))
+    ended = [(run.name, run.state, run.error) for run in known]
+    assert ended == [("1", "failed", reason), ("2", "done", ""), ("3", "interrupted", "")]
+    said = show({"a": SITE}, [asdict(run) for run in known])
+    assert "Run 1: why why" in said
+    assert re.search(r"^2 +done ", said, re.M)
+
+
+def test_the_last_runs_and_all_sites_that_are_away_are_listed_first(show) -> None:
+    """Of 30 sites and 20 runs, those that a person looks for."""
+    sites = {f"s{i:02}": {**SITE, "connected": i not in (7, 28, 29)} for i in range(30)}
+    asked = {"operator": "ada", "job": "fit", "began": "", "ended": "", "rounds": 0}
+    known = [
+        {"name": f"r{i:02}", "state": "failed", "error": f"why {i}", **asked} for i in range(20)
+    ]
+    said = show(sites, known, "--last", "3")
+    names = re.findall(r"^(s\d\d|r\d\d) ", said, re.M)
+    connected = [f"s{i:02}" for i in (0, 1, 2, 3, 4, 5, 6, 8, 9)]
+    assert names == ["s07", "s28", "s29", *connected, "r19", "r18", "r17"]
+    assert "Sites (18 more sites connected: see --json)" in said
+    assert "Runs (the last 3 of 20)" in said
+    assert re.findall(r"why \d+", said) == ["why 19", "why 18", "why 17"]
+
+
+def test_show_tells_of_sites_runs_and_a_certificate_that_ends(show) -> None:
+    site = {"connected": True, "last_answer": 0.0, "answered": 2, "missed": 1}
+    asked = {"operator": "ada", "job": "fit", "began": "1970-01-01T00:00:00", "ended": ""}
+    run = {"name": "r", "state": "running", "rounds": 3, "error": "", **asked}
+    about = {"seconds_of_a_round": 1.25, "seconds_of_last_round": 1.5, "queue": 2}
+    for days, warning in ((61, ""), (59.8, "ends in 60 days"), (-1, "certificate ended")):
+        said = show({"north": site}, [run], **about, days_of_certificate=days)
+        assert ("warning" in said, warning in said) == (bool(warning), True)
+        for line in (
+            "1970-01-01 00:00:00",
+            "A round takes 1.2 s in the mean; the last took 1.5 s.",
+            "2 runs wait.",
+            "r    running",
+        ):
+            assert line in said
 
 
 def test_a_start_waits_until_a_killed_coordinator_s_program_has_left_the_port() -> None:

@@ -8,6 +8,7 @@ import json
 import logging
 import stat
 import time
+from collections import defaultdict
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,12 @@ import pytest
 from cryptography import x509
 from operated import Client, Operated, ScriptedCarrier, operated
 from prometheus_client.parser import text_string_to_metric_families
-from typed import invoke
 
 from fedcluster import __version__
 from fedcluster_app.coordinator import runs as queues
 from fedcluster_app.coordinator.folder import Federation, create
 from fedcluster_app.coordinator.lifecycle import remove_site
 from fedcluster_app.coordinator.operators import own_token
-from fedcluster_app.coordinator.runs import Run
 from fedcluster_app.coordinator.service import Health, days_of_certificate
 from fedcluster_app.site import logs
 from fedcluster_app.site.logs import logged
@@ -59,7 +58,8 @@ def round_of(number: int, at: float, *heard: str, asked: tuple[str, ...] = ("nor
     ]
 
 
-def health_of(federation: Federation) -> Health:
+@pytest.fixture
+def health(federation: Federation) -> Health:
     return Health(ScriptedCarrier(federation))
 
 
@@ -68,25 +68,20 @@ def test_who_is_connected_is_asked_first_on_a_machine_that_has_just_started(
 ) -> None:
     for uptime in (0.0, 1.0):
         monkeypatch.setattr(time, "monotonic", lambda: uptime)  # noqa: B023
-        assert health_of(federation).sites()["north"]["connected"]
+        assert Health(ScriptedCarrier(federation)).sites()["north"]["connected"]
 
 
-def test_health_is_what_runs_note(federation: Federation) -> None:
-    health, folder = health_of(federation), federation.file("runs", "r")
-    assert health.sites()["north"] == {
-        "connected": True,
-        "last_answer": None,
-        "answered": 0,
-        "missed": 0,
-    }
+def test_health_is_what_runs_note(federation: Federation, health: Health) -> None:
+    folder = federation.file("runs", "r")
+    new = {"connected": True, "last_answer": None, "answered": 0, "missed": 0}
+    assert health.sites()["north"] == new
     wrote(folder, *round_of(1, 100.0, "north", "south"))
     health.follow(folder)
     health.follow(folder)  # nothing new
-    with (folder / PROGRESS).open("a") as file:
-        file.write('{"round": 2, "asked"')
-    health.follow(folder)  # half a line
-    with (folder / PROGRESS).open("a") as file:
-        file.write(': ["north"], "at": 110}\nno JSON\n[]\n{"heard": 1}\n')
+    for part in ('{"round": 2, "asked"', ': ["north"], "at": 110}\nno JSON\n[]\n{"heard": 1}\n'):
+        with (folder / PROGRESS).open("a") as file:
+            file.write(part)
+        health.follow(folder)  # half a line at first
     asked, heard, done = round_of(3, 120.0, "north")
     wrote(folder, asked, heard, {**done, "at": 126.0})
     health.follow(folder)
@@ -98,41 +93,37 @@ def test_health_is_what_runs_note(federation: Federation) -> None:
     assert summary["version"] == __version__
 
 
-def test_rounds_that_come_from_records_do_not_count(federation: Federation) -> None:
-    """A run that is resumed begins its file anew; no site was asked."""
-    health, folder = health_of(federation), federation.file("runs", "r")
-    wrote(folder, *round_of(1, 100.0, "north"), *round_of(2, 200.0, "north"))
+def followed(health: Health, folder: Path, *events: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    """The rounds that each site answered and missed, with these events."""
+    wrote(folder, *events)
     health.follow(folder)
-    (folder / PROGRESS).unlink()
-    replayed = [event for event in round_of(1, 300.0, "north") if "heard" not in event]
-    wrote(folder, *replayed)
-    health.follow(folder)
-    assert health.sites()["north"]["answered"] == 2
-    other = federation.file("runs", "s")
-    wrote(other, *round_of(1, 400.0, "north"))
-    health.follow(other)
-    assert health.sites()["north"]["answered"] == 3
-
-
-def counts_of(health: Health) -> dict[str, tuple[int, int]]:
     return {name: (each["answered"], each["missed"]) for name, each in health.sites().items()}
 
 
-def test_a_round_that_failed_is_missed_by_who_did_not_answer(federation: Federation) -> None:
+def test_rounds_that_come_from_records_do_not_count(federation: Federation, health: Health) -> None:
+    """A run that is resumed begins its file anew; no site was asked."""
+    folder = federation.file("runs", "r")
+    followed(health, folder, *round_of(1, 100.0, "north"), *round_of(2, 200.0, "north"))
+    (folder / PROGRESS).unlink()
+    replayed = [event for event in round_of(1, 300.0, "north") if "heard" not in event]
+    assert followed(health, folder, *replayed)["north"][0] == 2
+    again = round_of(1, 400.0, "north")
+    assert followed(health, federation.file("runs", "s"), *again)["north"][0] == 3
+
+
+def test_a_round_that_failed_is_missed_by_who_did_not_answer(federation, health) -> None:
     """Also where sites were to tell of themselves; it does not say how long a round takes."""
-    health, folder = health_of(federation), federation.file("runs", "r")
-    wrote(folder, {"heard": "north", "at": 100.0}, {"failed": {"south": "gone"}, "at": 101.0})
-    health.follow(folder)
-    assert counts_of(health) == {"north": (0, 0), "south": (0, 1)}
+    folder = federation.file("runs", "r")
+    told = {"heard": "north", "at": 100.0}, {"failed": {"south": "gone"}, "at": 101.0}
+    assert followed(health, folder, *told) == {"north": (0, 0), "south": (0, 1)}
     asked, heard, _ = round_of(1, 110.0, "north")
-    wrote(folder, asked, heard, {"round": 1, "failed": {"south": "gone"}, "at": 115.0})
-    health.follow(folder)
-    assert counts_of(health) == {"north": (1, 0), "south": (0, 2)}
+    failed = {"round": 1, "failed": {"south": "gone"}, "at": 115.0}
+    counts = followed(health, folder, asked, heard, failed)
+    assert counts == {"north": (1, 0), "south": (0, 2)}
     assert health.summary()["seconds_of_last_round"] is None
     assert b'fedcluster_site_rounds_missed_total{site="south"} 2.0' in health.metrics()
-    wrote(folder, *round_of(1, 120.0, "north", "south"))
-    health.follow(folder)
-    assert counts_of(health) == {"north": (2, 0), "south": (1, 2)}
+    counts = followed(health, folder, *round_of(1, 120.0, "north", "south"))
+    assert counts == {"north": (2, 0), "south": (1, 2)}
 
 
 def bearer(coordinator: Operated) -> dict[str, str]:
@@ -142,24 +133,25 @@ def bearer(coordinator: Operated) -> dict[str, str]:
 def families(client: Client, **how: Any) -> dict[str, dict[tuple[str, ...], float]]:
     answer = client.get("/metrics", **how)
     assert answer.status_code == 200
-    return {
-        sample.name: {
-            tuple(each.labels.values()): each.value
-            for each in family.samples
-            if each.name == sample.name
-        }
-        for family in text_string_to_metric_families(answer.text)
-        for sample in family.samples
-    }
+    found: dict[str, dict[tuple[str, ...], float]] = defaultdict(dict)
+    for family in text_string_to_metric_families(answer.text):
+        for sample in family.samples:
+            found[sample.name][tuple(sample.labels.values())] = sample.value
+    return found
 
 
-def test_prometheus_is_told(coordinator: Operated, federation: Federation) -> None:
-    owner = coordinator.by()
-    first = owner.begin()
-    owner.begin()
-    coordinator.carrier.wait_for(first)
-    wrote(federation.file("runs", first), *round_of(1, 100.0, "north"))
-    coordinator.health.follow(federation.file("runs", first))
+def begun(coordinator: Operated, *events: dict[str, Any], **more: Any) -> str:
+    """The name of a run that has begun, of which these events were noted."""
+    name = coordinator.by().begin(**more)
+    coordinator.carrier.wait_for(name)
+    wrote(folder := coordinator.federation.file("runs", name), *events)
+    coordinator.health.follow(folder)
+    return name
+
+
+def test_prometheus_is_told(coordinator: Operated) -> None:
+    begun(coordinator, *round_of(1, 100.0, "north"))
+    coordinator.by().begin()
     found = families(coordinator.client, headers=bearer(coordinator))
     assert found["fedcluster_site_connected"] == {("north",): 1, ("south",): 0}
     assert found["fedcluster_site_last_answer_timestamp_seconds"] == {("north",): 101}
@@ -174,8 +166,7 @@ def test_prometheus_is_told(coordinator: Operated, federation: Federation) -> No
     assert 1820 < (end - time.time()) / 86400 < 1826
 
 
-def test_a_removed_site_is_in_no_metric_of_now(federation: Federation) -> None:
-    health = health_of(federation)
+def test_a_removed_site_is_in_no_metric_of_now(federation: Federation, health: Health) -> None:
     assert b'site="south"' in health.metrics()
     remove_site(federation.folder, "south")
     assert b'site="south"' not in health.metrics()
@@ -190,17 +181,14 @@ def test_metrics_are_for_operators_alone(coordinator: Operated) -> None:
         assert client.get("/health").status_code == 200
 
 
-def test_metrics_hold_nothing_of_a_run(coordinator: Operated, federation: Federation) -> None:
+def test_metrics_hold_nothing_of_a_run(coordinator: Operated) -> None:
     """Neither names of runs, operators and columns, nor numbers that sites told."""
-    owner = coordinator.by()
-    name = owner.begin(options={"columns": ["secret_column"]})
-    coordinator.carrier.wait_for(name)
     events = round_of(1, 100.0, "north")
     events[0] |= {"inertia": 123.456, "shift": 7.891}
     events[-1]["answered"] = {"north": 424242}
-    wrote(federation.file("runs", name), *events)
-    coordinator.health.follow(federation.file("runs", name))
+    name = begun(coordinator, *events, options={"columns": ["secret_column"]})
     text = coordinator.client.get("/metrics", headers=bearer(coordinator)).text
+    assert 'fedcluster_site_rounds_answered_total{site="north"} 1.0' in text
     for told in (name, "owner", "secret_column", "123.456", "7.891", "424242"):
         assert told not in text
 
@@ -215,57 +203,29 @@ def test_the_end_of_the_certificate_is_known(federation: Federation, tmp_path: P
     assert days_of_certificate(gone) is None
 
 
-def test_show_warns_of_a_certificate_that_ends(federation, monkeypatch) -> None:
-    from fedcluster_app.coordinator.service_client import Coordinator
-
-    site = {"connected": True, "last_answer": 0.0, "answered": 2, "missed": 1}
-    told = {"seconds_of_a_round": 1.25, "seconds_of_last_round": 1.5, "queue": 2}
-    about = {"operator": "ada", "job": "fit", "began": "1970-01-01T00:00:00", "ended": ""}
-    run = {"name": "r", "state": "running", "rounds": 3, "error": "", **about}
-    for days, warning in ((61, ""), (59.8, "ends in 60 days"), (-1, "certificate ended")):
-
-        def get(_: object, path: str, days: float = days) -> dict[str, Any]:
-            sites = {"sites": {"north": site}, "days_of_certificate": days, **told}
-            return sites if path == "/sites" else {"runs": [run]}
-
-        monkeypatch.setattr(Coordinator, "get", get)
-        status, said = invoke("federation", "show", federation.folder)
-        assert status == 0, said
-        assert ("warning" in said, warning in said) == (bool(warning), True)
-        for line in (
-            "1970-01-01 00:00:00",
-            "A round takes 1.2 s in the mean; the last took 1.5 s.",
-            "2 runs wait.",
-            "r    running",
-        ):
-            assert line in said
+def lines_of(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
 
 
 def test_the_log_is_a_line_of_json_for_each_event(tmp_path: Path, capsys) -> None:
     path = tmp_path / "logs" / "site.jsonl"
+    about = {"run": "r", "round": 3, "password": "x"}
     with logged(path, printed=True, site="north") as logger:
-        logging.getLogger("fedcluster_app.coordinator.runs").info(
-            "run is %s", "done", extra={"run": "r", "round": 3, "password": "x"}
-        )
+        of_runs = logging.getLogger("fedcluster_app.coordinator.runs")
+        of_runs.info("run is %s", "done", extra=about)
         try:
             raise ValueError("why")
         except ValueError:
             logger.exception("failed")
         logger.debug("nothing")
     logger.warning("after the end")
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    first, second = lines_of(path)
     assert capsys.readouterr().out == path.read_text()
-    assert datetime.fromisoformat(lines[0].pop("time")).utcoffset() == UTC.utcoffset(None)
-    assert lines[0] == {
-        "level": "info",
-        "event": "run is done",
-        "site": "north",
-        "run": "r",
-        "round": 3,
-    }
-    assert lines[1]["level"] == "error"
-    assert lines[1]["error"].endswith("ValueError: why")
-    assert len(lines) == 2
+    assert datetime.fromisoformat(first.pop("time")).utcoffset() == UTC.utcoffset(None)
+    told = {"event": "run is done", "run": "r", "round": 3}
+    assert first == {"level": "info", "site": "north", **told}
+    assert second["level"] == "error"
+    assert second["error"].endswith("ValueError: why")
 
 
 class Full(io.StringIO):
@@ -289,10 +249,7 @@ def test_a_full_disk_is_one_line_until_a_line_is_written(tmp_path: Path, capsys)
             logger.info("there is room")
     said = f"{path} cannot be written: No space left on device; make room for it\n"
     assert capsys.readouterr().err == 2 * said
-    assert [json.loads(line)["event"] for line in path.read_text().splitlines()] == [
-        "there is room",
-        "there is room",
-    ]
+    assert [line["event"] for line in lines_of(path)] == ["there is room"] * 2
 
 
 def test_logs_are_rotated_and_for_their_owner_only(tmp_path: Path, monkeypatch) -> None:
@@ -312,18 +269,15 @@ def test_logs_are_rotated_and_for_their_owner_only(tmp_path: Path, monkeypatch) 
 def test_events_of_runs_are_logged(coordinator: Operated, tmp_path: Path) -> None:
     path = tmp_path / "coordinator.jsonl"
     with logged(path, printed=False):
-        owner = coordinator.by()
-        name = owner.begin()
+        name = coordinator.by().begin()
         coordinator.carrier.wait_for(name)
-        folder = coordinator.federation.file("runs", name)
-        wrote(folder, *round_of(1, 100.0, "north"))
+        wrote(coordinator.federation.file("runs", name), *round_of(1, 100.0, "north"))
         coordinator.carrier.finish(name)
-        owner.wait_until(name, "done")
+        coordinator.by().wait_until(name, "done")
         coordinator.queue.close()
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = lines_of(path)
     assert {line["run"] for line in lines} == {name}
     told = [line["event"] for line in lines]
     assert told == ["run is queued", "run begins", "round is done", "run is done"]
-    [done] = [line for line in lines if line["event"] == "round is done"]
+    done = lines[2]
     assert (done["round"], done["seconds"], done["missing"]) == (1, 2.0, ["south"])
-    assert Run.load(folder).state == "done"

@@ -53,10 +53,8 @@ def folder(tmp_path: Path) -> Path:
 # How a key stands, for whoever has it
 
 
-def private_key(
-    folder: Path, site: str = "north", name: str = "state/key"
-) -> ec.EllipticCurvePrivateKey:
-    key = load_ssh_private_key((folder / "sites" / site / name).read_bytes(), None)
+def private_key(folder: Path, site: str = "north") -> ec.EllipticCurvePrivateKey:
+    key = load_ssh_private_key((folder / "sites" / site / "state/key").read_bytes(), None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)
     return key
 
@@ -90,9 +88,10 @@ def test_whoever_has_a_key_is_told_how_it_stands(folder: Path, table: Path) -> N
 def test_nobody_else_is_told_anything(folder: Path, table: Path, tmp_path: Path) -> None:
     """A public key alone, an old question, or anything else that is no proof."""
     own, other = private_key(folder), ec.generate_private_key(ec.SECP384R1())
-    right = signed(own)
+    right, foreign = signed(own), Ed25519PrivateKey.generate().public_key()
     key, at, signature = (name.encode() for name in launcher.SIGNED)
-    wrong = [
+    of_another_kind = foreign.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    for headers in (
         signed(other),
         signed(own, by=other),
         {},
@@ -101,9 +100,9 @@ def test_nobody_else_is_told_anything(folder: Path, table: Path, tmp_path: Path)
         right | {at: b"nan"},
         right | {at: b"inf"},
         right | {key: base64.b64encode(b"no key")},
+        right | {key: base64.b64encode(of_another_kind)},
         right | {signature: base64.b64encode(b"0" * 96)},
-    ]
-    for headers in wrong:
+    ):
         assert launcher.key_status_of(headers, table) == b"unknown"
     for late in (signed(each, time.time() + s) for each in (own, other) for s in (-400, 400)):
         told = launcher.key_status_of(late, table).decode()
@@ -111,16 +110,16 @@ def test_nobody_else_is_told_anything(folder: Path, table: Path, tmp_path: Path)
     assert launcher.key_status_of(right, tmp_path / "none.json") == b"unknown"
     table.write_text("{")
     assert launcher.key_status_of(right, table) == b"unknown"
-    foreign = Ed25519PrivateKey.generate()
-    der = foreign.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-    assert launcher.key_status_of(right | {key: base64.b64encode(der)}, table) == b"unknown"
+
+
+MEMBER = Membership("127.0.0.1:1", "state/ca.crt", "state/key")
 
 
 def test_a_site_asks_how_its_key_stands(folder, table, monkeypatch):
     """Through the guard, as it stands before Flower's interfaces."""
     guard = launcher.FleetOnly(lambda *_: pytest.fail("passed on"), b"secret", table)
 
-    async def ask(path: str, headers: dict[str, str]) -> tuple[bytes, Any]:
+    def get(_address: str, path: str, _authority: Any, headers: dict[str, str]) -> httpx.Response:
         sent: list[Any] = []
 
         async def send(message: Any) -> None:
@@ -128,20 +127,15 @@ def test_a_site_asks_how_its_key_stands(folder, table, monkeypatch):
 
         given = [(name.encode(), value.encode()) for name, value in headers.items()]
         scope = {"type": "http", "path": path, "headers": given, "client": ("192.0.2.1", 1)}
-        await guard(scope, lambda: None, send)  # type: ignore[arg-type, return-value]
-        return bytes(sent[1]["body"]), sent[0]["headers"]
-
-    def get(_address: str, path: str, _authority: Any, headers: dict[str, str]) -> httpx.Response:
-        body, told = asyncio.run(ask(path, headers))
-        return httpx.Response(200, content=body, headers=told)
+        asyncio.run(guard(scope, lambda: None, send))  # type: ignore[arg-type, return-value]
+        return httpx.Response(200, content=sent[1]["body"], headers=sent[0]["headers"])
 
     monkeypatch.setattr(programs, "get", get)
-    key = folder / "sites/north/state/key"
-    own = member.Credentials(Membership("127.0.0.1:1", "state/ca.crt", "state/key"), key.parents[1])
+    key, toml = folder / "sites/north/state/key", folder / "sites/north/site.toml"
+    own = member.Credentials(MEMBER, toml.parent)
     assert own.key_status() == "known"
-    toml = folder / "sites/north/site.toml"
     assert member.told_by_coordinator(toml) == {"status": "known", "version": __version__}
-    assert make_site_key(folder / "sites/north", "state/key").waits
+    assert make_site_key(toml.parent, "state/key").waits
     waiting = key.with_name("key.next")
     assert own.key_status(waiting) == "unknown"
     assert own.key_status(folder / "none") == ""
@@ -154,8 +148,7 @@ def test_a_site_asks_how_its_key_stands(folder, table, monkeypatch):
 @pytest.mark.parametrize("said", ["a\x1b[31m", "a\nb", "übel", "x" * 101])
 def test_what_a_coordinator_says_of_a_key_is_one_plain_line(said, folder, monkeypatch):
     monkeypatch.setattr(programs, "get", lambda *_, **__: httpx.Response(200, text=said))
-    membership = Membership("127.0.0.1:1", "state/ca.crt", "state/key")
-    told = member.Credentials(membership, folder / "sites/north").key_status()
+    told = member.Credentials(MEMBER, folder / "sites/north").key_status()
     assert told in {"", "x" * 100}
     assert member.why_not_let_in(told) == ""
 
@@ -188,16 +181,14 @@ class Control:
         return SimpleNamespace(nodes_info=list(self.nodes.values()))
 
     def RegisterNode(self, request: Any) -> SimpleNamespace:  # noqa: N802
-        if request.public_key in self.nodes:
-            refused = httpx.Response(400, text="Public key already in use.")
-            raise httpx.HTTPStatusError(
-                "", request=httpx.Request("POST", "http://a"), response=refused
-            )
-        node = SimpleNamespace(
-            public_key=request.public_key, node_id=100 + len(self.nodes), status="registered"
-        )
-        self.nodes[request.public_key] = node
-        return SimpleNamespace(node_id=node.node_id)
+        key = request.public_key
+        if key in self.nodes:
+            response = httpx.Response(400, text="Public key already in use.")
+            asked = httpx.Request("POST", "http://a")
+            raise httpx.HTTPStatusError("", request=asked, response=response)
+        number = 100 + len(self.nodes)
+        self.nodes[key] = SimpleNamespace(public_key=key, node_id=number, status="registered")
+        return SimpleNamespace(node_id=number)
 
     def UnregisterNode(self, request: Any) -> None:  # noqa: N802
         [node] = [node for node in self.nodes.values() if node.node_id == request.node_id]
@@ -206,10 +197,9 @@ class Control:
     def close(self) -> None:
         pass
 
-    def let_in(self) -> dict[bytes, int]:
-        """The nodes of the keys that count."""
-        counts = [node for node in self.nodes.values() if node.status != "unregistered"]
-        return {node.public_key: node.node_id for node in counts}
+    def let_in(self) -> set[bytes]:
+        """The keys that count."""
+        return {key for key, node in self.nodes.items() if node.status != "unregistered"}
 
 
 @pytest.fixture
@@ -232,55 +222,49 @@ def registry(folder: Path, control: Control) -> FolderWatch:
 
 
 def flower_key(folder: Path, name: str) -> bytes:
-    key = read_public_key(folder / "keys" / name)
+    key = read_public_key(folder / "keys" / f"{name}.pub")
     assert isinstance(key, ec.EllipticCurvePublicKey)
     return public_key_to_bytes(key)
 
 
 def test_the_keys_in_the_folder_are_let_in_and_no_others(folder, control, registry):
-    assert set(control.let_in()) == {flower_key(folder, f"{s}.pub") for s in ("north", "south")}
+    own = {flower_key(folder, name) for name in ("north", "south")}
+    assert control.let_in() == own
     assert is_noticed(Federation.load(folder))
     lifecycle.add_sites(folder, ["west"])
     assert not is_noticed(Federation.load(folder))
+    foreign = public_key_to_bytes(ec.generate_private_key(ec.SECP384R1()).public_key())
+    control.RegisterNode(SimpleNamespace(public_key=foreign))  # by somebody, beside the folder
     registry.update()
     assert is_noticed(Federation.load(folder))
-    assert flower_key(folder, "west.pub") in control.let_in()
-    revoked = flower_key(folder, "west.pub")
+    assert control.let_in() == own | {flower_key(folder, "west")}
     lifecycle.revoke(folder, "west")
     registry.update()
-    assert revoked not in control.let_in()
+    assert control.let_in() == own
     lifecycle.rotate_key(folder, "west")
     registry.update()
-    assert flower_key(folder, "west.pub") in control.let_in()
-    assert len(control.let_in()) == 3
-
-
-def test_a_key_that_somebody_registered_beside_the_folder_is_cut_off(control, registry):
-    foreign = public_key_to_bytes(ec.generate_private_key(ec.SECP384R1()).public_key())
-    control.RegisterNode(SimpleNamespace(public_key=foreign))
-    registry.update()
-    assert foreign not in control.let_in()
+    assert control.let_in() == own | {flower_key(folder, "west")}
 
 
 def test_both_keys_are_let_in_until_the_new_one_is_used(folder, control, registry):
     """A run that goes on reaches the site by either."""
-    old = flower_key(folder, "north.pub")
+    old, south = (flower_key(folder, name) for name in ("north", "south"))
     lifecycle.rotate_key(folder, "north")
     registry.update()
-    new = flower_key(folder, "north.next.pub")
-    assert {old, new} <= control.let_in().keys()
+    new = flower_key(folder, "north.next")
+    assert control.let_in() == {old, new, south}
     numbers = [control.nodes[key].node_id for key in (old, new)]
     assert known_nodes(folder / "flower")["north"] == numbers
     control.nodes[new].status = "online"
     registry.update()  # it is promoted
     registry.update()  # and the old one cut off
-    assert control.let_in().keys() == {new, flower_key(folder, "south.pub")}
+    assert control.let_in() == {new, south}
     assert known_nodes(folder / "flower")["north"] == numbers[1:]
     assert not (folder / "keys/north.next.pub").exists()
 
 
 def test_a_removed_site_stays_until_the_runs_that_ask_it_have_ended(folder, control, registry):
-    gone, run = flower_key(folder, "south.pub"), folder / "runs/one"
+    gone, run = flower_key(folder, "south"), folder / "runs/one"
     run.mkdir(parents=True)
     (run / "job.json").write_text(json.dumps({"sites": ["north", "south"]}))
     Run("one", State.RUNNING).save(run)
@@ -295,13 +279,11 @@ def test_a_removed_site_stays_until_the_runs_that_ask_it_have_ended(folder, cont
 
 def test_a_key_that_flower_does_not_take_hinders_no_other(folder, control, registry, caplog):
     """Flower never takes a key again that it has unregistered once."""
-    control.UnregisterNode(
-        SimpleNamespace(node_id=control.nodes[flower_key(folder, "north.pub")].node_id)
-    )
+    control.nodes[flower_key(folder, "north")].status = "unregistered"
     lifecycle.add_sites(folder, ["west"])
     registry.update()
     assert "Flower does not take the key of north: Public key already in use" in caplog.text
-    assert flower_key(folder, "west.pub") in control.let_in()
+    assert flower_key(folder, "west") in control.let_in()
 
 
 def test_a_folder_that_is_damaged_meanwhile_changes_nothing(folder, control, monkeypatch, caplog):
@@ -330,10 +312,8 @@ def test_a_site_that_runs_takes_its_new_key(folder: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(member.Credentials, "key_status", told)
     make_site_key(site, "state/key")
     new = (site / "state/key.next").read_bytes()
-    membership = Membership("127.0.0.1:8443", "state/ca.crt", "state/key")
-    credentials = member.Credentials(membership, site)
-    nothing: Any = None
-    node = member.Node(nothing, 1)
+    credentials = member.Credentials(MEMBER, site)
+    node = member.Node(None, 1)  # type: ignore[arg-type]
     with credentials.followed(node):
         time.sleep(0.2)
         assert not node.has_ended
@@ -346,8 +326,9 @@ def test_a_site_that_runs_takes_its_new_key(folder: Path, monkeypatch: pytest.Mo
 
 def test_a_site_whose_key_was_revoked_does_not_connect_again(folder, monkeypatch):
     monkeypatch.setattr(member.Credentials, "key_status", lambda *_: "revoked on 2026-11-22")
-    credentials = member.Credentials(Membership("a:1", "ca.crt", "key"), folder / "sites/north")
-    with pytest.raises(InputError, match="a:1 has ended it: this site's key was revoked on 2026"):
+    credentials = member.Credentials(MEMBER, folder / "sites/north")
+    said = "127.0.0.1:1 has ended it: this site's key was revoked on 2026"
+    with pytest.raises(InputError, match=said):
         credentials.check()
 
 

@@ -9,14 +9,13 @@ import pytest
 from browser import page as browser_page
 from browser import program
 from test_report import made
-from typer.testing import CliRunner
+from typed import invoke
 
 from fedcluster import Client, Data, LocalEngine, State
 from fedcluster.algorithms import Lloyd
 from fedcluster.core import Answers
 from fedcluster.errors import SiteError
 from fedcluster.rounds import run
-from fedcluster_app.cli import app
 from fedcluster_app.coordinator.live import (
     PAGE,
     followed,
@@ -36,16 +35,18 @@ def sites():
     return LocalEngine([Client(n, Data(np.array(x)[:, None]), ()) for n, x in ROWS.items()])
 
 
-def began(number, at, *, asked=("a", "b", "c"), shift=None, inertia=None):
+SITES = ("a", "b", "c")
+
+
+def began(number, at, *, asked=SITES, shift=None, inertia=None):
     told = {"round": number, "asked": list(asked), "tasks": {"Lloyd": 2}, "step": "Lloyd"}
     return {**told, "inertia": inertia, "shift": shift, "at": at}
 
 
-def ended(number, at, missing=(), asked=("a", "b", "c")):
-    answered = {name: 4 for name in asked if name not in missing}
-    return {
-        "round": number, "answered": answered, "missing": dict.fromkeys(missing, "silent"), "at": at
-    }  # fmt: skip
+def ended(number, at, missing=()):
+    answered = {name: 4 for name in SITES if name not in missing}
+    told = {"answered": answered, "missing": dict.fromkeys(missing, "silent")}
+    return {"round": number, **told, "at": at}
 
 
 @pytest.fixture
@@ -153,30 +154,29 @@ def test_a_run_that_failed_says_why_and_one_that_ended_is_its_report(folder):
         content = {"format": f"fedcluster-{name}", **getattr(made(), name)}
         (out / f"{name}.json").write_text(json.dumps(content))
     (folder / "outcome.json").write_text(json.dumps({"done": True, "out": str(out)}))
-    ran = CliRunner().invoke(app, ["watch", str(folder)])
-    assert (ran.exit_code, "Ended." in ran.output) == (0, True), ran.output
+    status, said = invoke("watch", folder)
+    assert (status, "Ended." in said) == (0, True), said
     text = (folder / PAGE).read_text()
     assert ("How sure?" in text, LIVE in text) == (True, False)
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("name", "text", "said"),
     [
-        ({}, "holds no result"),
-        ({"history.json": "{"}, "history.json is damaged"),
+        ("history.json", None, "holds no result"),
+        ("history.json", "{", "history.json is damaged"),
+        ("federation.toml", "", "has no run yet"),
     ],
 )
-def test_what_cannot_be_followed_is_said_in_one_line(tmp_path, files, said):
-    for name, text in files.items():
+def test_what_cannot_be_followed_is_said_in_one_line(tmp_path, name, text, said):
+    if text is not None:
         (tmp_path / name).write_text(text)
-    ran = CliRunner().invoke(app, ["watch", str(tmp_path)])
-    assert (ran.exit_code, said in ran.output) == (2, True)
+    status, told = invoke("watch", tmp_path)
+    assert (status, said in told) == (2, True)
 
 
 def test_the_last_run_of_a_federation_is_followed(tmp_path):
     (tmp_path / "federation.toml").write_text("")
-    ran = CliRunner().invoke(app, ["watch", str(tmp_path)])
-    assert (ran.exit_code, "has no run yet" in ran.output) == (2, True)
     for name in ("20260101", "20260102"):
         run = tmp_path / "runs" / name
         run.mkdir(parents=True)
