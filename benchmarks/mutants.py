@@ -37,7 +37,7 @@ ELSEWHERE = {
     "fedcluster/errors": "import",
     "fedcluster/estimators": "new_rows",
     "fedcluster/extend": "extending plugins",
-    "fedcluster/frames": "files sources as_written naming decimals",
+    "fedcluster/frames": "files sources as_written decimals",
     "fedcluster/jobs": "evaluate objectives trimming participation estimators lying_sites",
     "fedcluster/kernels": "crowd small_sites fedavg",
     "fedcluster/lazy": "import",

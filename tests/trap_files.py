@@ -344,7 +344,8 @@ def spellings() -> Iterator[Trap]:
             yield trap(name, cells, "warned", "kind", "seem to be one")
     genes = planted(("AA", "Aa", "aa"), ("AA", "Aa", "aa"), 34)
     genes["west"]["kind"] = ["AA" if i % 2 else "aA" for i in range(N)]
-    yield trap("two texts of one spelling", genes, "warned", "kind", "seem to be one")
+    said = """seem to be one each; say --set 'codes.kind={Aa = "AA", aa = "AA", aA = "AA"}'"""
+    yield trap("two texts of one spelling", genes, "warned", "kind", said)
     foreign = planted(("surgery", "ward", "clinic"), ("kirurgia", "osasto", "klinikka"), 30)
     yield trap("another language", foreign, "warned", "kind", "which the others have")
     blanks = planted(("Yes", "No"), ("Yes ", " No"), 31)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from contextlib import closing
 from dataclasses import replace
@@ -18,6 +17,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from readings import RAW, read, refused, site, write
 from typed import fails, remedies, run
 
 from fedcluster import FederatedKMeans
@@ -27,9 +27,6 @@ from fedcluster.frames import WarehouseSource
 from fedcluster.frames.cells import as_floats, is_number, parsed
 from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles
-from fedcluster_app.cli._options import ValueOptions
-from fedcluster_app.cli._reading import named_sources, read_sites
-from fedcluster_app.site.file import SiteFile
 from fedcluster_app.tables import open_rows
 from fedcluster_app.tables import table_rows as spool
 from fedcluster_app.tables._files import CsvFile
@@ -59,45 +56,28 @@ VALUES = np.array(
         [2, 150, 36.9],
     ]
 )
-RAW = ColumnRoles(raw=True)
 WIDE = pa.decimal256(50, 20)
-MEASURES = ["Größe", "Gewicht", "Temperatur"]
 
 
-def write(path: str, text: str) -> str:
-    packed = text.encode("utf-8")
-    Path(path).write_bytes(gzip.compress(packed, mtime=0) if path.endswith(".gz") else packed)
-    return path
-
-
-def site(text: str, path: str = "rows.csv", decimal: str = ",", *lines: str) -> SiteFile:
-    write(path, text)
-    source = [f'path = "{path}"', f'decimal = "{decimal}"']
-    Path("site.toml").write_text("\n".join(['name = "north"', *lines, "[source]", *source]))
-    return SiteFile.load("site.toml")
-
-
-@pytest.mark.parametrize("path", ["north.csv", "north.csv.gz"])
-@pytest.mark.parametrize("text", [GERMAN, QUOTED, IN_COMMAS, "\ufeff" + GERMAN])
+@pytest.mark.parametrize("path", ["north.csv.gz", "north.csv"])
+@pytest.mark.parametrize("text", [QUOTED, "\ufeff" + GERMAN, GERMAN, IN_COMMAS])
 def test_a_german_file_is_read(text: str, path: str) -> None:
-    write(path, text)
-    table = read_sites(named_sources([path], in_sign(",")), RAW)["north"]
-    np.testing.assert_array_equal(table.data.X[:, :3], VALUES)
-    assert [column.kind for column in table.data.columns] == ["number"] * 3 + ["text", "number"]
-    assert table.data.columns[3].levels == ("Nord", "Süd", "Süd, oben")
+    data = read(write(path, text), RAW, decimal=",").data
+    np.testing.assert_array_equal(data.X[:, :3], VALUES)
+    assert [column.kind for column in data.columns] == ["number"] * 3 + ["text", "number"]
+    assert data.columns[3].levels == ("Nord", "Süd", "Süd, oben")
 
 
 @pytest.mark.parametrize("in_memory", [0, 1 << 20])
-@pytest.mark.parametrize("path", ["rows.csv", "rows.csv.gz"])
-@pytest.mark.parametrize("text", [GERMAN, QUOTED])
+@pytest.mark.parametrize("path", ["rows.csv.gz", "rows.csv"])
+@pytest.mark.parametrize("text", [QUOTED, GERMAN])
 def test_a_site_file_says_what_decimals_begin_with(text, path, in_memory, monkeypatch):
     monkeypatch.setattr(spool, "READ", 6)
-    held_at_most = f"values_in_memory = {in_memory}"
-    rows = site(text, path, ",", held_at_most, 'label_column = "Note"', 'weight_column = "Gewicht"')
+    lines = [f"values_in_memory = {in_memory}", 'label_column = "Note"']
+    weighed = site(write(path, text), *lines, 'weight_column = "Gewicht"', decimal=",")
     with pytest.raises(InputError, match=r"'Gewicht', row 2 .*: the value is missing"):
-        len(rows.rows(raw=True))
-    rows = site(text, path, ",", held_at_most, 'label_column = "Note"')
-    held = rows.rows(raw=True)
+        len(weighed.rows(raw=True))
+    held = site(path, *lines, decimal=",").rows(raw=True)
     assert isinstance(held, Data) == bool(in_memory)
     data = held if isinstance(held, Data) else held.load()
     np.testing.assert_array_equal(data.X[:, :3], VALUES)
@@ -106,12 +86,12 @@ def test_a_site_file_says_what_decimals_begin_with(text, path, in_memory, monkey
 
 def test_values_that_are_text_for_arrow_are_numbers_too() -> None:
     """Blanks, and signs for missing values that Arrow does not know, make a column text."""
-    table = read_sites(
-        named_sources([write("a.csv", "x;y\n 1,5 ;None\n2,5;0,25\n")], in_sign(",")), ["x"]
-    )["a"]
-    np.testing.assert_array_equal(table.data.X, [[1.5], [2.5]])
-    raw = read_sites(named_sources(["a.csv"], in_sign(",")), RAW)["a"]
-    np.testing.assert_array_equal(raw.data.X, [[1.5, np.nan], [2.5, 0.25]])
+    write("a.csv", "x;y\n 1,5 ;None\n2,5;0,25\n")
+    np.testing.assert_array_equal(read("a.csv", ["x"], decimal=",").data.X, [[1.5], [2.5]])
+    raw = read("a.csv", RAW, decimal=",").data
+    np.testing.assert_array_equal(raw.X, [[1.5, np.nan], [2.5, 0.25]])
+    one = read(write("one.csv", "x\n1,5\n2\n"), decimal=",").data  # which needs no delimiter
+    np.testing.assert_array_equal(one.X, [[1.5], [2]])
 
 
 def test_later_blocks_may_be_of_another_kind() -> None:
@@ -124,30 +104,25 @@ def test_later_blocks_may_be_of_another_kind() -> None:
         len(cached_rows(file, ["b"]))
 
 
-def test_one_column_needs_no_delimiter() -> None:
-    table = read_sites(named_sources([write("a.csv", "x\n1,5\n2\n")], in_sign(",")))["a"]
-    np.testing.assert_array_equal(table.data.X, [[1.5], [2]])
-
-
-def test_parquet_has_no_decimal_sign() -> None:
+def test_parquet_has_no_decimal_sign_and_that_of_csv_is_a_point_or_a_comma() -> None:
     pa.parquet.write_table(pa.table({"x": [1.5, 2.5], "t": ["1,5", "2,5"]}), "a.parquet")
-    assert read_sites(named_sources(["a.parquet"], in_sign(",")), ["x"])["a"].data.X.tolist() == [
-        [1.5],
-        [2.5],
-    ]
-    with pytest.raises(InputError, match="'1,5' has a decimal comma; save the file with decimal p"):
-        read_sites(named_sources(["a.parquet"], in_sign(",")))
-    Path("site.toml").write_text('name = "n"\n[source]\npath = "a.parquet"\ndecimal = ","')
+    assert read("a.parquet", ["x"], decimal=",").data.X.tolist() == [[1.5], [2.5]]
+    said = refused("a.parquet", decimal=",")
+    assert "'1,5' has a decimal comma; save the file with decimal p" in said
     with pytest.raises(InputError, match=r"decimal is for CSV, and .*a\.parquet is none"):
-        SiteFile.load("site.toml").rows()
+        site("a.parquet", decimal=",").rows()
+    with pytest.raises(InputError, match=r"""\[source\], decimal must be "\." or ",", not ';'"""):
+        site(write("a.csv", GERMAN), decimal=";")
+
+
+def test_a_german_date_is_a_date() -> None:
+    write("a.csv", "x;y\n24.12.2020;1,5\n25.12.2020;2\n")
+    assert read("a.csv", RAW, decimal=",").data.columns[0].kind == "date"
+    said = refused("a.csv", decimal=",")
+    assert "'24.12.2020' is not a number; choose columns with" in said
 
 
 SAY = '--set source.decimal=, or, in a site file, decimal = "," under [source]'
-
-
-def in_sign(decimal):
-    """What says the decimal sign of files."""
-    return ValueOptions(source={"decimal": decimal})
 
 
 @pytest.mark.parametrize("columns", [None, RAW])
@@ -179,49 +154,25 @@ def in_sign(decimal):
 def test_what_is_doubtful_is_said_and_not_guessed(columns, column, decimal, words) -> None:
     write("a.csv", "x;y\n" + "".join(f"{cell};1\n" for cell in column.split()))
     if columns is not None:
-        read = read_sites(named_sources(["a.csv"], in_sign(decimal)), columns)["a"]
-        assert read.columns == ("y",)
-        assert read.unreadable["x"].endswith(words)
+        there = read("a.csv", columns, decimal=decimal)
+        assert there.columns == ("y",)
+        assert there.unreadable["x"].endswith(words)
         columns = replace(columns, values=("x", "y"))
-    with pytest.raises(InputError) as caught:
-        read_sites(named_sources(["a.csv"], in_sign(decimal)), columns)
-    assert str(caught.value).startswith("site 'a', column 'x', row ")
-    assert str(caught.value).endswith(words)
-    assert "\n" not in str(caught.value)
+    said = refused("a.csv", columns, decimal=decimal)
+    assert said.startswith("site 'a', column 'x', row ")
+    assert said.endswith(words)
 
 
-@pytest.mark.parametrize(
-    ("column", "is_comma"),
-    [
-        ("36,6 37 38,25", True),
-        ("1,234 5,6", True),
-        ("0,125 0,250", True),
-        ("12 1,234 5,678", False),
-        ("36,6 36.7", False),
-        ("36,6 37 warm", False),
-        ("36.6 37", False),
-    ],
-)
-@pytest.mark.parametrize("other", ["1", "word, with comma"])
-def test_decimal_commas_are_found_where_they_are_certain(column, is_comma, other) -> None:
+CERTAIN = ["36,6 37 38,25", "1,234 5,6", "0,125 0,250"]
+UNCERTAIN = ["12 1,234 5,678", "36,6 36.7", "36,6 37 warm", "36.6 37"]
+
+
+@pytest.mark.parametrize("column", [*CERTAIN, *UNCERTAIN])
+@pytest.mark.parametrize("other", ["word, with comma", "1", "2.5"])
+def test_decimal_commas_are_found_where_they_are_certain(column, other) -> None:
     write("a.csv", "x;y\n" + "".join(f"{cell};{other}\n" for cell in column.split()))
+    is_comma = column in CERTAIN and other != "2.5"
     assert CsvFile.open(Path("a.csv")).decimal == ("," if is_comma else ".")
-    write("a.csv", "x;y\n" + "".join(f"{cell};2.5\n" for cell in column.split()))
-    assert CsvFile.open(Path("a.csv")).decimal == "."
-
-
-def test_a_german_date_is_a_date() -> None:
-    write("a.csv", "x;y\n24.12.2020;1,5\n25.12.2020;2\n")
-    assert (
-        read_sites(named_sources(["a.csv"], in_sign(",")), RAW)["a"].data.columns[0].kind == "date"
-    )
-    with pytest.raises(InputError, match=r"'24\.12\.2020' is not a number; choose columns with"):
-        read_sites(named_sources(["a.csv"], in_sign(",")))
-
-
-def test_a_decimal_sign_is_a_point_or_a_comma() -> None:
-    with pytest.raises(InputError, match=r"""\[source\], decimal must be "\." or ",", not ';'"""):
-        site(GERMAN, decimal=";")
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False))
@@ -282,62 +233,42 @@ def test_any_decimal_is_rounded_once(digits: int, scale: int) -> None:
 def files() -> list[str]:
     """Two German files, and the same rows in the usual form and in site files."""
     rng = np.random.default_rng(0)
+    Path("usual").mkdir()
     for i, name in enumerate(("north", "south")):
         frame = pd.DataFrame(rng.normal(size=(40, 2)).round(3), columns=["Größe", "Gewicht"])
         frame.loc[::2] += 9
         frame["Art"] = ["a", "b"] * 20
         frame.loc[3 + i, "Gewicht"] = np.nan
         frame.to_csv(f"{name}.csv", sep=";", decimal=",", index=False)
-        Path("usual").mkdir(exist_ok=True)
         frame.to_csv(f"usual/{name}.csv", index=False)
-        Path(f"{name}.toml").write_text(
-            f'name = "{name}"\n[source]\npath = "{name}.csv"\ndecimal = ","\n'
-            "[limits]\nmin_rows = 1\nmin_cluster_size = 1\n"
-        )
+        limits = "limits = { min_rows = 1, min_cluster_size = 1 }"
+        site(f"{name}.csv", limits, name=name, decimal=",")
     return ["north.csv", "south.csv"]
 
 
-def centers(folder: str) -> list[list[float]]:
-    found: list[list[float]] = json.loads(Path(folder, "model.json").read_text())["centers"]
-    return found
+COMMAS = ("--set", "source.decimal=,")
 
 
 def test_every_command_reads_them(files: list[str]) -> None:
     usual = [f"usual/{file}" for file in files]
-    two = ["-k", 2, "--columns", "Größe,Gewicht", "--out"]
-    assert run("fit", *usual, *two, "a").exit_code == 0
-    assert run("fit", *files, *two, "b", "--set", "source.decimal=,").exit_code == 0
-    assert run("fit", "north.toml", "south.toml", *two, "c").exit_code == 0
-    assert run("fit", *files, *two, "found").exit_code == 0
-    assert centers("a") == centers("b") == centers("c") == centers("found")
+    ways = {"a": usual, "b": [*files, *COMMAS], "c": ["north.toml", "south.toml"], "found": files}
+    for out, way in ways.items():
+        assert run("fit --columns Größe,Gewicht -k 2 --out", out, *way).exit_code == 0
+    a, *others = (json.loads(Path(out, "model.json").read_text())["centers"] for out in ways)
+    assert others == [a] * 3
     assert run("predict", "a/model.json", *usual, "--out", "d").exit_code == 0
-    assert (
-        run("predict", "a/model.json", *files, "--out", "e", "--set", "source.decimal=,").exit_code
-        == 0
-    )
+    assert run("predict", "a/model.json", *files, "--out", "e", *COMMAS).exit_code == 0
     assert Path("d/south.csv").read_text() == Path("e/south.csv").read_text()
-    labelled = ["evaluate", "a/model.json", "--label-column", "Art"]
-    for command in (labelled, ["select-k", "--k-max", 3]):
-        one = run(*command, *usual, "--json")
-        other = run(*command, *files, "--json", "--set", "source.decimal=,")
+    for command in ("evaluate a/model.json --label-column Art", "select-k --k-max 3"):
+        one, other = run(command, *usual, "--json"), run(command, *files, "--json", *COMMAS)
         assert (one.exit_code, other.exit_code) == (0, 0), one.stderr
         assert one.stdout == other.stdout
 
 
-@pytest.mark.parametrize("command", ["fit", "select-k"])
-@pytest.mark.parametrize("scale", ["standard", "none"])
-def test_where_it_is_denied_one_line_says_what_to_do(command, scale, files):
-    more = ["-k", 2, "--out", "out", "--set", "source.decimal=."]
-    more = more if command == "fit" else more[-2:]
-    said = fails(command, *files, *more, "--scale", scale, "--columns", "Größe")
-    assert said.startswith("site 'north', column 'Größe', row 1 (line 2 of north.csv): ")
-    assert "--set source.decimal=, or, in a site file" in said
-
-
-def test_one_site_with_decimal_commas_is_told_to_say_so_for_itself(here) -> None:
+def test_one_site_with_decimal_commas_is_told_to_say_so_for_itself() -> None:
     rows = "".join(f"{i * i % 17}.5;{i * 7 % 19}\n" for i in range(30))
     for name, text in (("a", rows), ("b", rows.replace(".", ","))):
-        Path(f"{name}.csv").write_text(f"x;y\n{text}")
+        write(f"{name}.csv", f"x;y\n{text}")
     asked = ["check", "a.csv", "b.csv", "--set", "source.decimal=."]
     own, *_ = remedies(fails(*asked))
     assert own == ["--set", "sites.b.decimal=,"]
@@ -345,25 +276,20 @@ def test_one_site_with_decimal_commas_is_told_to_say_so_for_itself(here) -> None
 
 
 def test_site_files_say_it_themselves(files: list[str]) -> None:
-    said = fails("fit", "north.toml", "-k", 2, "--out", "out", "--set", "source.decimal=,")
-    assert said == "source is what each site file says itself: leave it out"
     run("fit", "north.toml", "-k", 2, "--out", "out")
-    said = fails(
-        "predict", "out/model.json", "north.toml", "--out", "new", "--set", "source.decimal=,"
-    )
-    assert said == "source is what each site file says itself: leave it out"
+    for command in ("fit -k 2", "predict out/model.json"):
+        said = fails(command, "north.toml", "--out", "new", *COMMAS)
+        assert said == "source is what each site file says itself: leave it out"
 
 
 def test_check_shows_them(files: list[str]) -> None:
-    shown = run("check", "north.toml", "--json")
-    assert [c["holds"] for c in json.loads(shown.stdout)["columns"]] == ["number", "number", "text"]
-    told = Path("north.toml").read_text()
-    Path("north.toml").write_text(told.replace('decimal = ","\n', ""))
-    found = json.loads(run("check", "north.toml", "--json").stdout)["columns"]
-    assert [c["holds"] for c in found] == ["number", "number", "text"]
-    Path("north.toml").write_text(told.replace('decimal = ","\n', 'decimal = "."\n'))
+    for source in ({"decimal": ","}, {}):
+        site("north.csv", **source)
+        found = json.loads(run("check", "north.toml", "--json").stdout)["columns"]
+        assert [column["holds"] for column in found] == ["number", "number", "text"]
+    site("north.csv", decimal=".")
     said = run("check", "north.toml").stdout
     assert said.count("  decimal commas  ") == 2
     assert 'Größe, Gewicht may have decimal commas: then write decimal = "," under' in said
-    Path("usual.toml").write_text(told.replace("north.csv", "usual/north.csv"))
-    assert "may have decimal points: then leave decimal" in run("check", "usual.toml").stdout
+    site("usual/north.csv", decimal=",")
+    assert "may have decimal points: then leave decimal" in run("check", "north.toml").stdout

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import datetime
 import json
+import sqlite3
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import anndata
 import numpy as np
-import openpyxl
 import pandas as pd
 import polars as pl
 import pyarrow as pa
 import pytest
 import scipy.sparse
 from outsiders import IsotropicEM
+from readings import RAW, read, refused, site, workbook
 from typed import fails, run
 
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
@@ -30,7 +33,6 @@ from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import TablePart
 from fedcluster.options.choices import Scale
 from fedcluster_app.cli._reading import named_sources, read_sites
-from fedcluster_app.site.file import SiteFile
 from fedcluster_app.tables import open_rows, sources
 from fedcluster_app.tables.plugins import load_plugins
 from fedcluster_app.tables.sources import Format
@@ -42,56 +44,53 @@ ROWS = (np.random.default_rng(0).normal(size=(60, 3)) + np.arange(60)[:, None] %
 FRAME = pd.DataFrame(ROWS, columns=NAMES)
 
 
-def excel(path: str, frame: pd.DataFrame, blank_lines: int = 0) -> str:
-    book = openpyxl.Workbook()
-    for _ in range(blank_lines):
-        book.active.append([])
-    for line in [list(frame.columns), *frame.itertuples(index=False)]:
-        book.active.append([None if pd.isna(cell) else cell for cell in line])
-    book.save(path)
-    return path
+def excel(path: str, frame: pd.DataFrame, *above: list[str]) -> str:
+    cells = frame.astype(object).where(frame.notna(), None).itertuples(index=False)
+    return workbook(path, *above, list(frame.columns), *cells)
 
 
 def write(path: str) -> str:
     """The rows in a file of the kind that the path says."""
-    if path.endswith(".csv"):
+    kind = path.rpartition(".")[2]
+    if kind == "csv":
         FRAME.to_csv(path, index=False)
-    elif path.endswith(".parquet"):
+    elif kind == "parquet":
         FRAME.to_parquet(path, index=False)
-    elif path.endswith(".xlsx"):
+    elif kind == "xlsx":
         excel(path, FRAME)
-    elif path.endswith(".npy"):
+    elif kind == "db":
+        with closing(sqlite3.connect(path)) as database:
+            FRAME.to_sql("rows", database, index=False)
+    elif kind == "npy":
         np.save(path, ROWS)
-    elif path.endswith(".npz"):
+    elif kind == "npz":
         scipy.sparse.save_npz(path, scipy.sparse.csr_array(ROWS))
     else:
         anndata.AnnData(ROWS, var=pd.DataFrame(index=NAMES)).write_h5ad(path)
     return path
 
 
-KINDS = ["csv", "parquet", "xlsx", "npy", "npz", "h5ad"]
+KINDS = ["h5ad", "xlsx", "csv", "parquet", "npy", "npz", "db"]
 
 
 @pytest.mark.parametrize("scale", ["standard", "none"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_format_is_a_file_for_the_commands(kind: str, scale: str) -> None:
     path = write(f"rows.{kind}")
-    fit = run("fit", path, "-k", 3, "--scale", scale, "--out", "out")
-    assert fit.exit_code == 0, fit.stderr
-    assert run("fit", write("other.csv"), "-k", 3, "--scale", scale, "--out", "csv").exit_code == 0
-    one, other = (pd.read_csv(f"{out}.csv") for out in ("out/labels/rows", "csv/labels/other"))
-    pd.testing.assert_frame_equal(one, other)
-    assert run("predict", "out/model.json", path, "--out", "new").exit_code == 0
-    assert Path("new/rows.csv").read_text() == Path("out/labels/rows.csv").read_text()
-    assert run("evaluate", "out/model.json", path).exit_code == 0
-    assert run("select-k", path, "--k-max", 4, "--scale", scale).exit_code == 0
+    for out, file in {"out": path, "csv": write("other.csv")}.items():
+        fit = run(f"fit {file} -k 3 --scale {scale} --out {out}")
+        assert fit.exit_code == 0, fit.stderr
+    labels = Path("out/labels/rows.csv").read_text()
+    assert labels == Path("csv/labels/other.csv").read_text()
+    assert run(f"predict out/model.json {path} --out new").exit_code == 0
+    assert Path("new/rows.csv").read_text() == labels
+    assert run(f"evaluate out/model.json {path}").exit_code == 0
+    assert run(f"select-k {path} --k-max 4 --scale {scale}").exit_code == 0
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_format_is_a_source_of_a_site(kind: str) -> None:
-    write(f"rows.{kind}")
-    Path("north.toml").write_text(f'name = "north"\n[source]\npath = "rows.{kind}"\n')
-    data = SiteFile.load("north.toml").client().data
+    data = site(write(f"rows.{kind}")).client().data
     np.testing.assert_allclose(data.X, ROWS, rtol=1e-6 if kind in ("npz", "h5ad") else 0)
     assert f"60 rows from rows.{kind}" in run("check", "north.toml").stdout
 
@@ -116,19 +115,15 @@ def test_a_path_stands_for_its_rows_in_python(kind: str, prepare: Scale | None) 
 
 
 @pytest.mark.parametrize(
-    ("given", "estimator"),
+    ("of_sparse", "estimator"),
     [
-        ("sparse", FederatedKMeans),
-        ("anndata", FederatedKMeans),
-        ("anndata", FederatedFuzzyCMeans),
+        (scipy.sparse.csc_matrix, FederatedKMeans),
+        (anndata.AnnData, FederatedFuzzyCMeans),
+        (anndata.AnnData, FederatedKMeans),
     ],
 )
-def test_sparse_rows_and_anndata_are_those_of_arrays(given: str, estimator: type) -> None:
-    of_sparse = {"sparse": scipy.sparse.csc_matrix, "anndata": anndata.AnnData}[given]
+def test_sparse_rows_and_anndata_are_those_of_arrays(of_sparse: Any, estimator: type) -> None:
     tables = {"a": of_sparse(ROWS[:30]), "b": of_sparse(ROWS[30:])}
-    if given == "anndata":
-        for table in tables.values():
-            table.var_names = NAMES
     model = estimator(3, random_state=0).fit(tables)
     arrays = estimator(3, random_state=0).fit({"a": ROWS[:30], "b": ROWS[30:]})
     assert model.cluster_centers_.tobytes() == arrays.cluster_centers_.tobytes()
@@ -160,11 +155,9 @@ def test_sites_may_come_in_different_forms() -> None:
 
 
 def test_weights_and_groups_come_beside_paths() -> None:
-    path, weight = write("a.csv"), np.arange(60) % 3
-    model = FederatedKMeans(3, random_state=0)
-    model.fit({"a": path}, sample_weight={"a": weight}, groups={"a": np.arange(60) // 2})
-    frame = FederatedKMeans(3, random_state=0)
-    frame.fit({"a": FRAME}, sample_weight={"a": weight}, groups={"a": np.arange(60) // 2})
+    beside: Any = {"sample_weight": {"a": np.arange(60) % 3}, "groups": {"a": np.arange(60) // 2}}
+    model = FederatedKMeans(3, random_state=0).fit({"a": write("a.csv")}, **beside)
+    frame = FederatedKMeans(3, random_state=0).fit({"a": FRAME}, **beside)
     assert model.cluster_centers_.tobytes() == frame.cluster_centers_.tobytes()
 
 
@@ -225,26 +218,23 @@ def test_a_new_format_is_one_class_and_one_row_of_the_table(monkeypatch):
     monkeypatch.setitem(sources.FORMATS, ".jsonl", Format("JSON lines", Lines.open))
     FRAME.to_json("rows.jsonl", orient="records", lines=True)
     np.testing.assert_array_equal(open_rows("rows.jsonl", ["bmi"]).load().X, ROWS[:, [1]])
-    assert run("fit", "rows.jsonl", "-k", 3, "--out", "out").exit_code == 0
-    assert Path("out/labels/rows.csv").exists()
-    assert run("predict", "out/model.json", "rows.jsonl", "--out", "new").exit_code == 0
-    Path("n.toml").write_text('name = "n"\n[source]\npath = "rows.jsonl"\n')
-    assert "60 rows from rows.jsonl" in run("check", "n.toml").stdout
-    assert run("fit", "n.toml", "-k", 3, "--out", "site").exit_code == 0
+    site("rows.jsonl", name="n")
+    assert "60 rows from rows.jsonl" in run("check n.toml").stdout
+    for given in ("rows.jsonl", "n.toml"):
+        assert run(f"fit {given} -k 3 --out {given}.out").exit_code == 0
+    assert Path("rows.jsonl.out/labels/rows.csv").exists()
+    assert run("predict rows.jsonl.out/model.json rows.jsonl --out new").exit_code == 0
     assert len(FederatedKMeans(3, random_state=0).fit({"a": "rows.jsonl"}).labels_) == 60
     Path("bad.jsonl").write_text('{"x": 1.0}\n{"x": null}\n')
-    said = fails("fit", "bad.jsonl", "-k", 1, "--scale", "none", "--out", "bad")
-    assert (
-        said == "site 'bad', column 'x', line 2 of bad.jsonl: the value is missing; fill it in "
-        "or drop the row"
-    )
+    said = "the value is missing; fill it in or drop the row"
+    where = "site 'bad', column 'x', line 2 of bad.jsonl"
+    assert fails("fit bad.jsonl -k 1 --scale none --out bad") == f"{where}: {said}"
 
 
 def test_an_option_of_another_format_is_refused() -> None:
     write("rows.npy")
-    with pytest.raises(
-        InputError, match=r"^rows\.npy: matrix is for \.h5ad, and rows\.npy is none"
-    ):
+    said = r"^rows\.npy: matrix is for \.h5ad, and rows\.npy is none"
+    with pytest.raises(InputError, match=said):
         open_rows(FileSource(Path("rows.npy"), matrix="X"))
     titles = r"names is for CSV and Excel and \.npy and \.npz, and .*a\.pq is none"
     with pytest.raises(InputError, match=titles):
@@ -262,59 +252,50 @@ def test_the_first_sheet_of_an_excel_file_is_a_table() -> None:
         born=[datetime.datetime(2020, 1, 1)] * 60,
     )
     frame.loc[7, "age"] = np.nan
-    excel("rows.XLSX", frame, blank_lines=2)
-    rows = read_sites(named_sources(["rows.XLSX"]), ColumnRoles(raw=True))["rows"]
-    kinds = [(column.name, column.kind) for column in rows.data.columns]
+    data = read(excel("rows.XLSX", frame, [], []), RAW).data
+    kinds = [(column.name, column.kind) for column in data.columns]
     assert kinds[3:] == [("sex", "text"), ("code", "number"), ("yes", "number"), ("born", "date")]
-    np.testing.assert_array_equal(np.isnan(rows.data.X[:, 0]), np.arange(60) == 7)
-    np.testing.assert_array_equal(rows.data.X[:3, 4], [7, 8, 9.5])
-    with pytest.raises(
-        InputError, match=r"'age', row 8 \(line 11 of rows\.XLSX\): the value is mi"
-    ):
-        read_sites(named_sources(["rows.XLSX"]), ["age"])
+    np.testing.assert_array_equal(np.isnan(data.X[:, 0]), np.arange(60) == 7)
+    np.testing.assert_array_equal(data.X[:3, 4], [7, 8, 9.5])
+    said = "'age', row 8 (line 11 of rows.XLSX): the value is mi"
+    assert said in refused("rows.XLSX", ["age"])
 
 
 def test_what_is_no_excel_file_is_said() -> None:
     Path("torn.xlsx").write_bytes(b"PK and no more")
-    openpyxl.Workbook().save("empty.xlsx")
+    workbook("empty.xlsx")
     excel("header.xlsx", FRAME[:0])
-    for path, said in {
-        "torn.xlsx": "site 'torn': torn.xlsx is not a whole Excel file",
-        "empty.xlsx": "site 'empty': empty.xlsx is empty; expected a header line and rows",
-        "header.xlsx": "site 'header': header.xlsx has a header but no rows",
-        "none.xlsx": "site 'none': none.xlsx does not exist; check the path",
+    for name, said in {
+        "torn": "is not a whole Excel file",
+        "empty": "is empty; expected a header line and rows",
+        "header": "has a header but no rows",
+        "none": "does not exist; check the path",
     }.items():
-        with pytest.raises(InputError, match=f"^{said}"):
-            read_sites(named_sources([path]), ["age"] if path == "header.xlsx" else None)
+        assert refused(f"{name}.xlsx").startswith(f"site '{name}': {name}.xlsx {said}")
 
 
 # What is missing
 
 
-@pytest.mark.parametrize("sign", ["n/a", " NA ", "#N/A", "null", "nan", "<NA>", " "])
+@pytest.mark.parametrize("sign", [" NA ", " ", "n/a", "#N/A", "null", "nan", "<NA>"])
 def test_what_is_missing_is_the_same_everywhere(sign: str) -> None:
     frame = pd.DataFrame({"age": ["1", sign, "3"], "sex": ["m", "f", sign]})
     frame.to_csv("rows.csv", index=False)
     frame.to_parquet("rows.parquet", index=False)
     excel("rows.xlsx", frame)
-    for path in ("rows.csv", "rows.parquet", "rows.xlsx"):
-        data = read_sites(named_sources([path]), ColumnRoles(raw=True))["rows"].data
+    tables = (frame, pl.DataFrame(frame), frame.to_numpy(), frame.astype("category"))
+    for data in (
+        *(read(path, RAW).data for path in ("rows.csv", "rows.parquet", "rows.xlsx")),
+        *(read_table(table, RAW) for table in tables),
+    ):
         np.testing.assert_array_equal(np.isnan(data.X), [[0, 0], [1, 0], [0, 1]])
         assert data.columns[1].levels == ("f", "m")
-    for table in (frame, pl.DataFrame(frame), frame.to_numpy(), frame.astype("category")):
-        data = read_table(table, ColumnRoles(raw=True))
-        assert data.columns[1].levels == ("f", "m")
-        np.testing.assert_array_equal(np.isnan(data.X[:, 1]), [0, 0, 1])
-        np.testing.assert_array_equal(np.isnan(data.X[:, 0]), [0, 1, 0])
 
 
 def test_none_is_missing_among_numbers_and_one_of_the_texts_among_texts() -> None:
     frame = pd.DataFrame({"age": ["1", "None", "3"], "pain": ["mild", "none", "None"]})
     frame.to_csv("rows.csv", index=False)
-    for data in (
-        read_sites(named_sources(["rows.csv"]), ColumnRoles(raw=True))["rows"].data,
-        read_table(frame, ColumnRoles(raw=True)),
-    ):
+    for data in (read("rows.csv", RAW).data, read_table(frame, RAW)):
         np.testing.assert_array_equal(np.isnan(data.X), [[0, 0], [1, 0], [0, 0]])
         assert data.columns[1].levels == ("None", "mild", "none")
 
