@@ -23,15 +23,7 @@ STEPS = steps_by_name()
 
 
 class Wire:
-    """A transport that hands messages to sites, keeps all of them, and may lose some.
-
-    Parameters
-    ----------
-    sites : mapping of str to Responder
-        The sites.
-    lost : callable taking the stage of an exchange and the name of a site
-        Whether the reply of a site is lost.
-    """
+    """A transport that keeps all messages, and may lose the reply of a site at a stage of sums."""
 
     def __init__(
         self, sites: Mapping[str, Responder], lost: Callable[[str, str], bool] | None = None

@@ -1,7 +1,5 @@
 """What the process of a worker does in tests; it imports little, so that a process starts soon."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import signal
@@ -15,8 +13,6 @@ from typing import Any
 import numpy as np
 
 from fedcluster.errors import InputError
-
-BIG = 1 << 40
 
 
 class Odd(Exception):
@@ -55,11 +51,6 @@ def _spin_outside(_n: int) -> None:
     ctypes.PyDLL(None).sleep(1000)
 
 
-def _fill(_n: int) -> int:
-    """Take 400 MB twice without writing into them, which would take time."""
-    return len([np.empty(5 * 10**7) for _ in range(2)])
-
-
 def _fail(_n: int) -> None:
     raise InputError("no such column")
 
@@ -84,11 +75,10 @@ JOBS: dict[str, Callable[[int], Any]] = {
     "pid": lambda _n: os.getpid(),
     "spin": _spin,
     "hold": _spin_outside,
-    "fill": _fill,
-    "ask too much": lambda _n: np.empty(BIG),
+    # 400 MB twice, without writing into them, which would take time
+    "fill": lambda _n: len([np.empty(5 * 10**7) for _ in range(2)]),
     "fail": _fail,
     "fail oddly": _fail_oddly,
-    "abort": lambda _n: os.abort(),
     "exit": lambda _n: sys.exit(3),
     "linger": _linger,
     "kill": lambda _n: os.kill(os.getpid(), signal.SIGKILL),

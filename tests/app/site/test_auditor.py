@@ -1,12 +1,11 @@
 """What stands in a site's log of each question, and that nothing leaves which is not in it."""
 
-from __future__ import annotations
-
 import json
 import re
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,10 +29,18 @@ STATED = {"limits": [{"name": "MinRows", "n": 20}], "streams": False}
 CENTERS = np.array([[0.0, 0.5], [1.0, 1.5]])
 
 
+def made(folder: Path, room: int = 1 << 20, largest: int = 1 << 20, **more: Any) -> SiteAuditor:
+    log = AuditLog(folder / "audit.jsonl", "north", largest)
+    return SiteAuditor(log, QuestionFolder(folder / "questions", room), "host:8443", **more)
+
+
 @pytest.fixture
 def auditor(tmp_path: Path) -> SiteAuditor:
-    log = AuditLog(tmp_path / "audit.jsonl", "north")
-    return SiteAuditor(log, QuestionFolder(tmp_path / "questions", 1 << 20), "host:8443")
+    return made(tmp_path)
+
+
+def runs_of(auditor: SiteAuditor) -> list[dict[str, Any]]:
+    return run_records(answers_of(read_log(auditor.log.path)))
 
 
 def exchange(tasks: list[Task], run: str = "r1", number: int = 0, **more: object) -> AuditEntry:
@@ -46,12 +53,14 @@ def exchange(tasks: list[Task], run: str = "r1", number: int = 0, **more: object
 
 
 TASKS = [Task(Lloyd(), State.at(CENTERS), seed=7), Task(Inertia(), State.at(CENTERS))]
+LEAST = Client("north", Data(ROWS)).answers(TASKS)[0].weights.min()
+TIME = r"20.* \d\d:\d\d"
 
 
 def test_a_line_says_all_of_the_question_and_only_sizes_of_the_answer(auditor, tmp_path):
     asked = exchange(TASKS)
     auditor.record(asked)
-    *_, line = read_log(tmp_path / "audit.jsonl")
+    *_, line = read_log(auditor.log.path)
     assert line["asked_by"] == "host:8443"
     assert (line["run"], line["round"], line["columns"]) == ("r1", 1, ["x", "y"])
     assert line["question"] == sha256(asked.request.content).hexdigest()
@@ -74,9 +83,7 @@ def test_a_line_says_all_of_the_question_and_only_sizes_of_the_answer(auditor, t
 def test_a_coordinator_s_log_that_goes_back_is_noticed(tmp_path):
     """A new chain, or an older copy; not by a resumed run, nor at a new file of the site's log."""
     said: list[str] = []
-    folder = QuestionFolder(tmp_path / "questions", 1 << 20)
-    log = AuditLog(tmp_path / "audit.jsonl", "north", 1 << 12)
-    auditor = SiteAuditor(log, folder, "host:8443", say=said.append)
+    auditor = made(tmp_path, largest=1 << 12, say=said.append)
     ends = {"a": "7:aa", "b": "9:bb", "c": "9:bb", "d": "12:dd"}
     for job, end in [*ends.items(), ("b", "9:bb"), ("e", "12:ee"), ("f", "3:ff"), ("g", "4:gg")]:
         auditor.record(exchange(TASKS, about={"job": job, "log": end}))
@@ -86,14 +93,14 @@ def test_a_coordinator_s_log_that_goes_back_is_noticed(tmp_path):
         "it was begun anew or an older copy was put back; ask why"
         for before, now in [("12:dd", "12:ee"), ("12:ee", "3:ff")]
     ]
-    lines = [line for line in read_log(log.path) if "question" in line]
+    lines = [line for line in read_log(auditor.log.path) if "question" in line]
     assert [line.get("coordinator") for line in lines[3:6]] == ["12:dd", None, "12:ee"]
     assert ["warning" in line for line in lines] == [False] * 5 + [True, True, False]
-    assert verify(log.path)[0].coordinator == "4:gg"
+    assert verify(auditor.log.path)[0].coordinator == "4:gg"
     assert (tmp_path / "audit-0001.jsonl").exists()
 
 
-def test_the_whole_question_is_kept_once_and_can_be_read_again(auditor, tmp_path):
+def test_the_whole_question_is_kept_once_and_missed_where_it_is_gone_or_changed(auditor, tmp_path):
     for _ in range(3):
         auditor.record(exchange(TASKS))
     [file] = (tmp_path / "questions").iterdir()
@@ -102,25 +109,19 @@ def test_the_whole_question_is_kept_once_and_can_be_read_again(auditor, tmp_path
     [lloyd, _] = wire.read_tasks(header["tasks"], arrays)
     assert (lloyd.step, lloyd.seed) == (Lloyd(), 7)
     assert lloyd.state.centers.tobytes() == CENTERS.tobytes()
-    assert auditor.questions.check(tmp_path / "audit.jsonl") == 1
-
-
-def test_a_kept_question_that_is_gone_or_changed_is_named(auditor, tmp_path):
-    auditor.record(exchange(TASKS))
-    [file] = (tmp_path / "questions").iterdir()
-    content = file.read_bytes()
-    file.write_bytes(content + b"x")
-    with pytest.raises(InputError, match="the question of line 2 of the log was changed"):
-        auditor.questions.check(tmp_path / "audit.jsonl")
+    assert auditor.questions.check(auditor.log.path) == 1
+    file.write_bytes(file.read_bytes() + b"x")
+    with pytest.raises(InputError, match="the question of line 4 of the log was changed"):
+        auditor.questions.check(auditor.log.path)
     file.unlink()
-    with pytest.raises(InputError, match="the question of line 2 of the log is gone"):
-        auditor.questions.check(tmp_path / "audit.jsonl")
+    with pytest.raises(InputError, match="the question of line 4 of the log is gone"):
+        auditor.questions.check(auditor.log.path)
 
 
 def test_questions_have_their_room_and_the_log_says_which_ones_went(auditor, tmp_path):
     """The oldest go, some at a time; refused ones drive out no answered one."""
     size = len(exchange(TASKS, "r00").request.content)
-    auditor = SiteAuditor(auditor.log, QuestionFolder(tmp_path / "questions", 32 * size), "host")
+    auditor = made(tmp_path, 32 * size)
     for i in range(50):
         auditor.record(exchange(TASKS, f"r{i:02}"))
     for i in range(40):
@@ -128,31 +129,30 @@ def test_questions_have_their_room_and_the_log_says_which_ones_went(auditor, tmp
     answered = [path for path in (tmp_path / "questions").iterdir() if path.is_file()]
     assert len(answered) == 32
     assert len([*(tmp_path / "questions/refused").iterdir()]) == 1
-    lines = [*read_log(tmp_path / "audit.jsonl")]
+    lines = [*read_log(auditor.log.path)]
     dropped = [digest for line in lines for digest in line.get("dropped", ())]
     assert len(dropped) == 18 + 39
     assert {len(line["dropped"]) for line in lines if "dropped" in line} == {3, 1}
-    assert auditor.questions.check(tmp_path / "audit.jsonl") == 33
+    assert auditor.questions.check(auditor.log.path) == 33
     auditor.record(AuditEntry(Request(bytes(4 * size)), b"", refused="too large"))
-    *_, last = read_log(tmp_path / "audit.jsonl")
+    *_, last = read_log(auditor.log.path)
     assert (last["kept"], last["question_bytes"]) == (False, 4 * size)
-    assert auditor.questions.check(tmp_path / "audit.jsonl") == 33
+    assert auditor.questions.check(auditor.log.path) == 33
 
 
 def test_a_question_that_cannot_be_kept_is_not_answered(auditor, tmp_path):
     (tmp_path / "questions").write_text("a file is in the way")
     with pytest.raises(InputError, match=r"exists|directory"):
         auditor.record(exchange(TASKS))
-    assert [line.get("event") for line in read_log(tmp_path / "audit.jsonl")] == ["begun"]
+    assert [line.get("event") for line in read_log(auditor.log.path)] == ["begun"]
 
 
 def test_a_question_for_nothing_but_the_site_itself_is_listed(auditor, tmp_path):
     """It is told what a site states in every reply."""
     auditor.record(exchange([]))
-    [answer] = answers_of(read_log(tmp_path / "audit.jsonl"))
-    assert re.search(
-        r"round 1  its limits and the names of its columns, \d+ bytes$", answer_line(answer)
-    )
+    [answer] = answers_of(read_log(auditor.log.path))
+    said = r"round 1  its limits and the names of its columns, \d+ bytes$"
+    assert re.search(said, answer_line(answer))
     [run] = run_records([answer])
     assert (run["questions"], run["limits"]) == (1, ["MinRows(n=20)"])
 
@@ -164,18 +164,14 @@ def test_a_permit_that_is_revoked_during_the_work_keeps_the_answer_here(tmp_path
         def admit(self, asked, head):
             raise WireError("permit 'hips-1' was revoked by this site")
 
-    log = AuditLog(tmp_path / "audit.jsonl", "north")
     nowhere = Path("nowhere")
-    permits = Revoked(tmp_path, "north", "", nowhere, nowhere)
-    auditor = SiteAuditor(log, QuestionFolder(tmp_path / "questions", 1 << 20), "host", permits)
+    auditor = made(tmp_path, permits=Revoked(tmp_path, "north", "", nowhere, nowhere))
     with pytest.raises(WireError, match="was revoked"):
         auditor.record(exchange(TASKS))
-    assert [line.get("event") for line in read_log(log.path)] == ["begun"]
+    assert [line.get("event") for line in read_log(auditor.log.path)] == ["begun"]
     assert not (tmp_path / "questions").exists()
-    auditor.record(
-        AuditEntry(Request(b"?"), b"!", refused="permit 'hips-1' was revoked by this site")
-    )
-    assert [*read_log(log.path)][-1]["refused"].startswith("permit 'hips-1'")
+    auditor.record(AuditEntry(Request(b"?"), b"!", refused="permit 'hips-1' was revoked"))
+    assert [*read_log(auditor.log.path)][-1]["refused"].startswith("permit 'hips-1'")
 
 
 @pytest.mark.parametrize(
@@ -191,11 +187,11 @@ def test_a_permit_that_is_revoked_during_the_work_keeps_the_answer_here(tmp_path
 def test_whatever_stands_in_a_refused_question_it_is_written_down(header, auditor, tmp_path):
     """Its line is short, and shows no sign that a terminal acts on."""
     auditor.record(AuditEntry(Request(b"?", header), b"!", refused="not\x1b understood" * 1000))
-    verify(tmp_path / "audit.jsonl")
-    raw = (tmp_path / "audit.jsonl").read_bytes().splitlines()[-1]
+    verify(auditor.log.path)
+    raw = auditor.log.path.read_bytes().splitlines()[-1]
     assert len(raw) < 20_000
     assert b"\x1b" not in raw
-    [answer] = answers_of(read_log(tmp_path / "audit.jsonl"))
+    [answer] = answers_of(read_log(auditor.log.path))
     assert answer_line(answer).isprintable()
     assert [str(part).isprintable() for part in run_parts(run_records([answer]))] == [True, True]
 
@@ -205,7 +201,7 @@ def test_a_run_has_the_name_that_its_coordinator_gave_it(auditor, tmp_path):
     about = {"job": "20261123-090036-8281", "operator": "ada"}
     for number, run in enumerate(("f1", "f2")):
         auditor.record(exchange(TASKS, run, number, about=about))
-    [joined] = run_records(answers_of(read_log(tmp_path / "audit.jsonl")))
+    [joined] = runs_of(auditor)
     assert (joined["run"], joined["questions"]) == ("20261123-090036-8281", 2)
 
 
@@ -215,10 +211,10 @@ def test_small_weights_of_groups_are_shares_of_them(auditor, tmp_path):
     memory = {"precisions_cholesky": np.array([np.eye(2)] * 2)}
     centers = State(np.array([[0.0, 0.0], [9.0, 9.0]]), np.ones(2), memory=memory)
     told = {"limits": [{"name": "Groups", "p": 5, "min_rows": 20}], "streams": False}
-    asked = exchange([Task(mixture, centers) for mixture in mixtures])
-    auditor.record(replace(asked, metadata=told))
+    tasks = [Task(mixture, centers) for mixture in mixtures]
+    auditor.record(replace(exchange(tasks), metadata=told))
     auditor.record(AuditEntry(Request(b"?", {"run": "r1", "model": "m"}), b"!"))
-    [run] = run_records(answers_of(read_log(tmp_path / "audit.jsonl")))
+    [run] = runs_of(auditor)
     assert run["group_size"] == 5
     assert min(task["smallest_weight"] for task in run["tasks"]) < 1e-9
     table, _, what, *_ = run_parts([run])
@@ -227,48 +223,39 @@ def test_small_weights_of_groups_are_shares_of_them(auditor, tmp_path):
     assert table.rows[0][3] == f"{sum(task['numbers'] for task in run['tasks']):,}"
     assert "over whole groups of at least 5 rows (or persons" in str(what)
     auditor.record(exchange(TASKS, number=2))
-    [both] = run_records(answers_of(read_log(tmp_path / "audit.jsonl")))
+    [both] = runs_of(auditor)
     assert both["group_size"] is None, "some answers were not made of groups"
 
 
 def test_a_run_in_words(auditor, tmp_path):
     """By hand: two rounds of two tasks, one refused question, one description of the columns."""
-    told = {"described": [["x", "number", []], ["town", "text", ["A", "B"]]], "labels": ["s"]}
-    asked = exchange([], described=[])
-    auditor.record(AuditEntry(asked.request, asked.reply, metadata=told))
+    metadata = {"described": [["x", "number", []], ["town", "text", ["A", "B"]]], "labels": ["s"]}
+    auditor.record(replace(exchange([], described=[]), metadata=metadata))
     for number in (1, 2):
         auditor.record(exchange(TASKS, number=number))
     auditor.record(AuditEntry(Request(b"?", {"run": "r1"}), b"!", refused="step 'X' is not known"))
     auditor.record(exchange([Task(FKM(2), State.at(CENTERS))], "r2"))
-    answers = [*answers_of(read_log(tmp_path / "audit.jsonl"))]
+    answers = [*answers_of(read_log(auditor.log.path))]
     first, second = run_records(answers)
-    assert (first["run"], first["questions"], first["refused"]) == ("r1", 3, 1)
-    assert first["columns"] == ["x", "y"]
-    assert [task["task"] for task in first["tasks"]] == [
-        *("describe", "labels"),
-        *("Lloyd(tol=0.0001)", "Inertia()"),
-    ]
-    weights = Client("north", Data(ROWS)).answers(TASKS)[0].weights
+    assert (first["run"], second["run"], first["columns"]) == ("r1", "r2", ["x", "y"])
+    assert (first["questions"], first["refused"]) == (3, 1)
+    steps = ", ".join(task["task"] for task in first["tasks"])
+    assert steps == "describe, labels, Lloyd(tol=0.0001), Inertia()"
     assert first["tasks"][2] == {
         **{"task": "Lloyd(tol=0.0001)", "times": 2, "numbers": 16, "texts": 0},
-        "smallest_weight": weights.min(),
+        "smallest_weight": LEAST,
     }
-    assert second["run"] == "r2"
     table, by, what, limits, texts, *_ = run_parts([first])
     assert limits == "Limits in force: MinRows(n=20)."
     assert isinstance(table, Table)
-    assert table.rows[2] == ("Lloyd(tol=0.0001)", "2", f"{weights.min():g}", "16")
-    assert re.fullmatch(
-        r"Run r1, without a permit, 20.* \d\d:\d\d to 20.* \d\d:\d\d, UTC", table.title
-    )
+    assert table.rows[2] == ("Lloyd(tol=0.0001)", "2", f"{LEAST:g}", "16")
+    assert re.fullmatch(rf"Run r1, without a permit, {TIME} to {TIME}, UTC", table.title)
     assert by == "Questions of host:8443: 3 answered; 1 refused."
-    assert what == (
-        f"Who has the answers knows sums of x, y over rows that weigh {weights.min():g} or more "
-        "together, and their weights."
-    )
+    known = f"sums of x, y over rows that weigh {LEAST:g} or more together, and their weights."
+    assert what == f"Who has the answers knows {known}"
     assert str(texts).startswith("And up to 2 texts")
     said = [answer_line(answer)[21:] for answer in answers]
-    assert said[:2] + said[6:7] == [
+    assert [said[i] for i in (0, 1, 6)] == [
         "round 1  the names and kinds of 2 columns, 2 texts, 51 bytes",
         "round 1  1 texts of labels, 5 bytes",
         "refused: step 'X' is not known",

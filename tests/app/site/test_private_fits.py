@@ -1,10 +1,9 @@
 """Fits under a privacy budget: in process, by the commands and over a network."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,23 +14,25 @@ import pytest
 from federations import labelled
 from numpy.typing import NDArray
 from test_budget import ByHand, ledger, responder
+from test_private_clustering import STEPS as TRIED
+from test_worker import started
 from typed import invoke
 
 from benchmarks.canaries import Understated, lower_bound, mechanism
 from fedcluster import FederatedKMeans, Model
+from fedcluster.algorithms.private import RelativeLloyd
 from fedcluster.core import Data, Sensitive, State, Task, on_grid
 from fedcluster.core.ranges import allowed_of
-from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
 from fedcluster.engines.wire import STEPS, step_of
 from fedcluster.errors import InputError, SiteError, UnlikeRowsWarning
 from fedcluster.jobs import JobReport, execute, fit_of
-from fedcluster.privacy import Groups
 from fedcluster.privacy.budget import Budget
 from fedcluster.recipes.private import AccountedEngine
 from fedcluster_app.coordinator.folder import create
+from fedcluster_app.coordinator.run_job import run_job
 from fedcluster_app.site.file import SiteFile
-from fedcluster_app.site.membership import Membership, site_budget, site_log, site_responder
+from fedcluster_app.site.membership import Membership, site_budget, site_log
 from fedcluster_app.trust.audit_log import read_log
 from fedcluster_app.wire.remote import RemoteEngine
 
@@ -45,22 +46,14 @@ LOW, HIGH = [0.0, 0.0], [10.0, 100.0]
 
 
 def model(**more: Any) -> FederatedKMeans:
-    given: dict[str, Any] = {
-        "n_clusters": 3,
-        "epsilon": 2.0,
-        "bounds": (LOW, HIGH),
-        "random_state": 0,
-    }
-    return FederatedKMeans(**given | more)
+    given: dict[str, Any] = {"n_clusters": 3, "epsilon": 2.0, "bounds": (LOW, HIGH)}
+    return FederatedKMeans(random_state=0, **given | more)
 
 
 def in_units(fitted: Any) -> NDArray[np.float64]:
     """The centres in the order of `MIDDLES`."""
     centers = np.asarray(fitted.cluster_centers_)
     return centers[[int(((centers - middle) ** 2).sum(axis=1).argmin()) for middle in MIDDLES]]
-
-
-# In process
 
 
 def test_a_private_fit_finds_the_clusters_and_says_what_it_spent():
@@ -110,21 +103,18 @@ def test_rows_outside_the_bounds_and_gaps_are_taken_as_the_fit_takes_them():
         fitted.to_sklearn()
 
 
-def test_two_fits_with_one_seed_have_other_noise():
-    first, second = (model().fit(ROWS) for _ in range(2))
+def test_two_fits_with_one_seed_have_other_noise_and_rows_are_not_changed():
+    rows = ROWS.copy()
+    first, second = (model().fit(rows) for _ in range(2))
+    model(bounds=([1.0, 10.0], [2.0, 20.0])).fit(rows)
     assert (first.cluster_centers_ != second.cluster_centers_).all()
+    assert rows.tobytes() == ROWS.tobytes()
 
 
 def test_without_epsilon_nothing_is_spent_and_nothing_changes():
     plain = FederatedKMeans(3, random_state=0).fit(ROWS)
     assert plain.privacy_ is None
     assert "privacy" not in Model.from_estimator(plain).plain()
-
-
-def test_the_rows_given_are_not_changed():
-    rows = ROWS.copy()
-    model(bounds=([1.0, 10.0], [2.0, 20.0])).fit(rows)
-    assert rows.tobytes() == ROWS.tobytes()
 
 
 def test_the_model_keeps_what_was_spent(tmp_path):
@@ -134,6 +124,7 @@ def test_the_model_keeps_what_was_spent(tmp_path):
     assert fitted.privacy_ is not None
     assert dict(again.privacy) == fitted.privacy_.plain()
     assert (again.predict(ROWS) == fitted.labels_).all()
+    assert FederatedKMeans.load(tmp_path / "model.json").privacy_ == fitted.privacy_
     content = json.loads((tmp_path / "model.json").read_text())
     content["privacy"]["epsilon"] = "none"
     (tmp_path / "model.json").write_text(json.dumps(content))
@@ -144,12 +135,6 @@ def test_the_model_keeps_what_was_spent(tmp_path):
 @pytest.mark.parametrize(
     ("more", "reason"),
     [
-        (
-            {"n_clusters": "auto"},
-            "a choice of n_clusters is for other fits, not for a privacy budget",
-        ),
-        ({"min_cluster_size": 5}, "limits hold nothing back"),
-        ({"protection": Groups()}, "groups of rows and noise do not go together"),
         ({"bounds": None}, "needs bounds of every column"),
         ({"bounds": ([0, 0], [1, 0])}, "column 'x1' has the bounds 0 and 0"),
         ({"bounds": {"x0": (0, 1)}}, "bounds must name each of the columns x0, x1"),
@@ -161,11 +146,6 @@ def test_the_model_keeps_what_was_spent(tmp_path):
 def test_what_does_not_go_together_with_a_budget_is_refused(more, reason):
     with pytest.raises((InputError, SiteError), match=re.escape(reason)):
         model(**more).fit(ROWS)
-
-
-def test_too_few_rows_are_refused_before_anything_is_asked():
-    with pytest.raises(InputError, match=r"rows are too few for 3 clusters with epsilon 0\.1"):
-        model(epsilon=0.1).fit(ROWS[:200])
 
 
 def test_persons_count_with_as_many_rows_as_the_group_has():
@@ -203,51 +183,30 @@ def test_an_engine_counts_before_it_asks():
 # Sensitivities
 
 
-BOUNDED = [name for name, step in STEPS.items() if hasattr(step_of(step), "sensitivity")]
+def test_sensitivities_of_all_steps_are_held_to_what_records_change():
+    bounded = {name for name, step in STEPS.items() if hasattr(step_of(step), "sensitivity")}
+    assert bounded == {type(step).__name__ for step in TRIED}
+    assert all(isinstance(step, Sensitive) for step in TRIED)
 
 
-def states(name: str, d: int, rng: np.random.Generator) -> list[State]:
-    """States that the policy lets a coordinator ask about, some of them far out."""
-    k = 5
-    far = [rng.uniform(-1, 1, (k, d)), np.zeros((k, d)), 1e9 * rng.normal(size=(k, d))]
-    every = [State.at(centers) for centers in far]
-    radii = [np.full(k, 1e-6), np.full(k, 0.3), np.full(k, 1e9)]
-    every += [State(c, np.zeros(k), memory={"radius": r}) for c in far for r in radii]
-    return every
-
-
-@pytest.mark.parametrize("name", BOUNDED)
-def test_no_record_changes_an_answer_by_more_than_its_sensitivity(name):
-    """Fresh rows and states, the corners of the box among them, as an opponent would choose."""
-    rng = np.random.default_rng()
-    tried = 0
-    np.seterr(over="ignore", divide="ignore")
+@pytest.mark.parametrize("radius", [1e9, 0.3, 1e-6])
+@pytest.mark.parametrize("scale", [1e9, 1.0, 0.0])
+@np.errstate(over="ignore")
+def test_no_record_changes_updates_of_any_centres_by_more_than_their_sensitivity(radius, scale):
+    """Fresh rows and states, some of them far out, as an opponent would choose."""
+    rng, step = np.random.default_rng(), RelativeLloyd()
     for d in (1, 2, 7):
-        corners = rng.choice([-1.0, 1.0], (20, d))
-        rows = on_grid(np.concatenate([rng.uniform(-1, 1, (40, d)), corners, np.zeros((1, d))]))
-        for state in (State(), *states(name, d, rng)):
-            step = step_of(STEPS[name])()
-            try:
-                allowed_of(step).check_state(state, {"max_clusters": 500, "d": d})
-                bounds = step.sensitivity(state, d)
-                whole = step.client_step(state, Data(rows), rng)
-            except (ValueError, LookupError, IndexError):
-                continue
-            for i in rng.choice(len(rows), 12, replace=False):
-                less = step.client_step(state, Data(np.delete(rows, i, axis=0)), rng)
-                sums, weights = whole.sums - less.sums, whole.weights - less.weights
-                assert np.linalg.norm(sums) <= bounds.sums * (1 + 1e-12)
-                assert np.linalg.norm(weights) <= bounds.weights * (1 + 1e-12)
-                tried += 1
-    assert isinstance(step_of(STEPS[name])(), Sensitive)
-    assert tried or name in NEED_MEMORY
-
-
-NEED_MEMORY = {name for name in BOUNDED if name in ("GridCells", "HashedCells", "BallScatter")}
-"""Steps whose states have a memory of their own; their own tests hold them to their bounds."""
-
-
-# The audit
+        corners, inside = rng.choice([-1.0, 1.0], (20, d)), rng.uniform(-1, 1, (40, d))
+        rows = on_grid(np.concatenate([inside, corners, np.zeros((1, d))]))
+        centers = scale * rng.uniform(-1, 1, (5, d))
+        state = State(centers, np.zeros(5), memory={"radius": np.full(5, radius)})
+        allowed_of(step).check_state(state, {"max_clusters": 500, "d": d})
+        bounds = step.sensitivity(state, d)
+        whole = step.client_step(state, Data(rows), rng)
+        for i in rng.choice(len(rows), 12, replace=False):
+            less = step.client_step(state, Data(np.delete(rows, i, axis=0)), rng)
+            assert np.linalg.norm(whole.sums - less.sums) <= bounds.sums * (1 + 1e-12)
+            assert np.linalg.norm(whole.weights - less.weights) <= bounds.weights * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 4.0])
@@ -263,12 +222,8 @@ def test_an_audit_notices_a_sensitivity_that_is_stated_too_small():
 def test_a_bound_is_that_of_clopper_and_pearson():
     """By hand: 500 of 500 right, none of 500 wrong; each rate's bound holds at 97.5 %."""
     rate = 0.025 ** (1 / 500)
-    assert lower_bound(np.zeros(1000), np.ones(1000)) == pytest.approx(
-        np.log((rate - 1e-6) / (1 - rate))
-    )
-
-
-# The commands
+    by_hand = np.log((rate - 1e-6) / (1 - rate))
+    assert lower_bound(np.zeros(1000), np.ones(1000)) == pytest.approx(by_hand)
 
 
 @pytest.fixture
@@ -303,87 +258,67 @@ def test_a_private_fit_by_the_command(files, tmp_path):
     ("more", "reason"),
     [
         (("--set", "fit.epsilon=2"), "needs bounds of every column"),
-        ((*BUDGETED, "--scale", "robust"), "--scale is for other fits, not for a privacy budget"),
         ((*BUDGETED, "--missing", "mean"), "--missing is for other fits, not for a privacy budget"),
-        (
-            (*BUDGETED, "--set", "prepare.pca=1"),
-            "prepare.pca is for other fits, not for",
-        ),
+        ((*BUDGETED, "--set", "prepare.pca=1"), "prepare.pca is for other fits, not for"),
         ((*BUDGETED, "--profile"), "--profile is for other fits, not for a privacy budget"),
         ((*BUDGETED, "--set", "fit.group_size=0"), "fit.group_size must be at least 1"),
-        ((*BUDGETED, "--min-cluster-size", "5"), "limits hold nothing back"),
     ],
 )
 def test_the_command_refuses_what_would_see_the_rows(files, tmp_path, more, reason):
-    status, said = invoke(
-        "fit", *files, "-k", 3, "--out", tmp_path / "out", "--columns", "age,bmi", *more
-    )
+    asked = ("-k", 3, "--out", tmp_path / "out", "--columns", "age,bmi", *more)
+    status, said = invoke("fit", *files, *asked)
     assert status
     assert reason in " ".join(said.split())
     assert not (tmp_path / "out").exists()
 
 
-# Over a network
+SITES = ("north", "south")
+BY_NAME = dict(zip(["x0", "x1"], BOUNDS.values(), strict=True))
 
 
-def site(tmp_path: Path, name: str, epsilon: float = 2.0) -> Any:
-    folder = tmp_path / name
-    folder.mkdir()
-    given = Client(name, Data(ROWS))
-    return responder(folder, given, Budget(epsilon, 1e-6), steps=STEPS)
+@pytest.fixture
+def sites(tmp_path: Path) -> ByHand:
+    """Sites with budgets, whose ledgers are in folders of their names."""
+    made = {}
+    for name in SITES:
+        (folder := tmp_path / name).mkdir()
+        made[name] = responder(folder, Client(name, Data(ROWS)), Budget(2.0, 1e-6), steps=STEPS)
+    return ByHand(**made)
 
 
-def test_sites_with_a_budget_are_asked_with_noise_and_nothing_else(tmp_path):
-    post = ByHand(**{name: site(tmp_path, name) for name in ("north", "south")})
-    remote = RemoteEngine(post, ["north", "south"])
+def fit_over(sites: ByHand, k: int, epsilon: float) -> JobReport:
+    remote = RemoteEngine(sites, SITES)
     remote.choose_publicly(["x0", "x1"])
-    bounds = dict(zip(["x0", "x1"], BOUNDS.values(), strict=True))
-    job = fit_of(3, epsilon=2.0, bounds=bounds)
-    report = execute(job, remote, columns=["x0", "x1"])
+    report = execute(fit_of(k, epsilon=epsilon, bounds=BY_NAME), remote, columns=["x0", "x1"])
     assert not remote.refusals
-    assert report.privacy is not None
-    assert report.privacy.epsilon <= 2.0
-    assert [told.n_rows for told in report.sites] == [None, None]
-    with pytest.raises(InputError, match=r"'north' has epsilon 0 left .* nothing was asked"):
-        execute(job, remote, columns=["x0", "x1"])  # of the next run nothing is left
+    return report
 
 
 @pytest.mark.parametrize(("first", "second"), [(1.5, 1.5), (2.0, 0.1), (0.0, 2.5)])
-def test_a_run_that_a_budget_would_end_asks_nothing(tmp_path, first, second):
+def test_a_run_that_a_budget_would_end_asks_nothing(tmp_path, sites, first, second):
     """What it had spent until then would be lost; what is left is said, and is enough."""
-    post = ByHand(**{name: site(tmp_path, name) for name in ("north", "south")})
-
-    def fit(epsilon: float) -> JobReport:
-        remote = RemoteEngine(post, ["north", "south"])
-        remote.choose_publicly(["x0", "x1"])
-        bounds = dict(zip(["x0", "x1"], BOUNDS.values(), strict=True))
-        return execute(fit_of(2, epsilon=epsilon, bounds=bounds), remote, columns=["x0", "x1"])
-
     if first:
-        fit(first)
-    before = [len(ledger(tmp_path / name).charges) for name in ("north", "south")]
+        fit_over(sites, 2, first)
+    before = [len(ledger(tmp_path / name).charges) for name in SITES]
     with pytest.raises(InputError, match=r"site 'north' has epsilon .* nothing was asked") as error:
-        fit(second)
-    assert [len(ledger(tmp_path / name).charges) for name in ("north", "south")] == before
+        fit_over(sites, 2, second)
+    assert [len(ledger(tmp_path / name).charges) for name in SITES] == before
     left = float(re.findall(r"has epsilon (\S+) left", str(error.value))[0])
     assert left < second
     if left:
-        assert fit(left).privacy is not None
+        report = fit_over(sites, 2, left)
+        assert report.privacy is not None
+        assert report.privacy.epsilon <= left
+        assert [told.n_rows for told in report.sites] == [None, None]
         assert 1.97 < ledger(tmp_path / "south").spent <= 2.0
-
-
-def test_a_plain_fit_is_refused_by_sites_with_a_budget(tmp_path):
-    remote = RemoteEngine(ByHand(north=site(tmp_path, "north")), ["north"])
-    with pytest.raises(InputError, match="under a privacy budget, every answer needs noise"):
-        execute(fit_of(3), remote, columns=["x0", "x1"])
 
 
 @pytest.fixture
 def trial(tmp_path: Path) -> Path:
     """A federation whose sites have budgets, and are asked in this process."""
     folder = tmp_path / "trial"
-    create(folder, ["north", "south"], "cluster.example.org:8443")
-    for name, rows in zip(("north", "south"), np.array_split(ROWS, 2), strict=True):
+    create(folder, SITES, "cluster.example.org:8443")
+    for name, rows in zip(SITES, np.array_split(ROWS, 2), strict=True):
         home = folder / "sites" / name
         lines = [f"{x!r},{y!r}" for x, y in rows.tolist()]
         (home / "rows.csv").write_text("\n".join(["age,bmi", *lines, "", ""]))
@@ -392,88 +327,55 @@ def trial(tmp_path: Path) -> Path:
     return folder
 
 
+def homes(trial: Path) -> list[SiteFile]:
+    return [SiteFile.load(trial / "sites" / name / "site.toml") for name in SITES]
+
+
 @pytest.fixture
 def asked(trial: Path) -> Iterator[RemoteEngine]:
     """The programs of the sites, each with its rows in a process of its own."""
-    programs = {}
-    for name in ("north", "south"):
-        site = SiteFile.load(trial / "sites" / name / "site.toml")
-        programs[name] = site_responder(site, Membership.from_site_file(site), lambda line: None)
-    yield RemoteEngine(ByHand(**programs), programs)
-    for program in programs.values():
-        program.end("the test is over")
-
-
-def check_spent(home: SiteFile) -> None:
-    """Hold the ledger of a site against its log."""
-    ledger, folder = site_budget(home), home.path.parent
-    assert ledger is not None
-    assert 1.99 < ledger.spent <= 2.0
-    labelled(folder)
-    assert (folder / "results" / "labels.csv").exists()
-    lines = read_log(site_log(home, Membership.from_site_file(home)).path)
-    tasks = [each for line in lines for each in line.get("tasks", ())]
-    assert len(tasks) == len(ledger.charges)
-    assert all(each["noise"] > 0 for each in tasks)
+    with ExitStack() as stack:
+        programs = {site.name: stack.enter_context(started(site)) for site in homes(trial)}
+        yield RemoteEngine(ByHand(**programs), programs)
 
 
 def content_of(job: Any, out: Path, n_rows: int) -> dict[str, Any]:
     told = {"job": "fit", "parameters": asdict(job), "columns": None, "out": str(out)}
-    return told | {"sites": ["north", "south"], "rows": {"north": n_rows, "south": n_rows}}
+    return told | {"sites": [*SITES], "rows": dict.fromkeys(SITES, n_rows)}
 
 
 def test_a_private_job_from_its_plan_to_the_files_of_all(trial, asked, tmp_path):
     """By the ranges of columns and the rows that the federation states."""
-    from fedcluster_app.coordinator.run_job import run_job
-
     content = content_of(fit_of(3, epsilon=2.0, bounds=None), tmp_path / "out", 2000)
     content |= {"ranges": BOUNDS | {"salary": (0.0, 9e5)}, "columns": ["bmi", "age"]}
     content = json.loads(json.dumps(content))
     done = run_job(asked, content, tmp_path / "run")
-    assert done["model_at"] == ["north", "south"]
+    assert done["model_at"] == [*SITES]
     assert done["privacy"]["epsilon"] <= 2.0
-    kept = Model.load(tmp_path / "out")
-    assert kept.columns == ("bmi", "age")
-    centers = np.array(list(kept.centers_in_units.values()))[::-1].T
+    found = Model.load(tmp_path / "out")
+    assert found.columns == ("bmi", "age")
+    centers = np.array(list(found.centers_in_units.values()))[::-1].T
     assert np.abs(centers[:, None] - MIDDLES).sum(axis=2).min(axis=0).max() < 5
-    for name in ("north", "south"):
-        check_spent(SiteFile.load(trial / "sites" / name / "site.toml"))
+    for home in homes(trial):
+        kept, folder = site_budget(home), home.path.parent
+        assert kept is not None
+        assert 1.99 < kept.spent <= 2.0
+        labelled(folder)
+        assert (folder / "results" / "labels.csv").exists()
+        lines = read_log(site_log(home, Membership.from_site_file(home)).path)
+        noises = [each["noise"] for line in lines for each in line.get("tasks", ())]
+        assert len(noises) == len(kept.charges)
+        assert min(noises) > 0
     status, said = invoke("site", "log", trial / "sites" / "north" / "site.toml")
     assert status == 0
     assert "noise multiplier" in said
 
 
 def test_too_few_stated_rows_spend_nothing(trial, asked, tmp_path):
-    from fedcluster_app.coordinator.run_job import run_job
-
     content = content_of(fit_of(3, epsilon=0.05, bounds=BOUNDS), tmp_path / "out", 100)
     with pytest.raises(InputError, match="200 rows are too few"):
         run_job(asked, content, tmp_path / "run")
-    for name in ("north", "south"):
-        ledger = site_budget(SiteFile.load(trial / "sites" / name / "site.toml"))
-        assert ledger is not None
-        assert (ledger.spent, len(ledger.charges)) == (0.0, 0)
-
-
-def test_noise_of_every_site_is_its_own():
-    engine = LocalEngine(Client(name, Data(ROWS), ()) for name in ("a", "b"))
-    bounds = dict(zip(["x0", "x1"], BOUNDS.values(), strict=True))
-    seen: list[Any] = []
-
-    class Spy:
-        introduce = staticmethod(engine.introduce)
-
-        def ask(self, tasks: Any, sites: Any = None) -> Any:
-            seen.extend(answers := engine.ask(tasks, sites))
-            return answers
-
-    execute(fit_of(3, epsilon=2.0, bounds=bounds), Spy(), columns=["x0", "x1"])
-    for answers in seen:
-        first, second = answers.summaries
-        assert (first.weights != second.weights).all()
-
-
-def test_a_loaded_estimator_knows_what_was_spent(tmp_path):
-    fitted = model().fit(ROWS)
-    fitted.save(tmp_path / "model.json")
-    assert FederatedKMeans.load(tmp_path / "model.json").privacy_ == fitted.privacy_
+    for home in homes(trial):
+        kept = site_budget(home)
+        assert kept is not None
+        assert (kept.spent, len(kept.charges)) == (0.0, 0)

@@ -1,7 +1,5 @@
 """A site whose rows are in a process of their own: the same bytes, and no question hangs it."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re
@@ -9,16 +7,16 @@ import threading
 import time
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from federations import PATIENCE, labelled
+from federations import labelled
 from grids import KNOWN
 from peer import ByHand
+from test_worker import FEDERATION, started, wait_until
 from typer.testing import CliRunner
 
 from fedcluster import FederatedKMeans
@@ -36,14 +34,13 @@ from fedcluster_app.cli import app
 from fedcluster_app.report.job_files import write_job
 from fedcluster_app.site import worker
 from fedcluster_app.site.file import SiteFile
-from fedcluster_app.site.membership import Membership, site_responder
 from fedcluster_app.site.process import Worker
 from fedcluster_app.site.worker import Labelling, ReceivedModels, keep_results
 from fedcluster_app.transports.flower import node
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState
 from fedcluster_app.wire.policy import Policy
 from fedcluster_app.wire.remote import RemoteEngine
-from fedcluster_app.wire.responder import RequestQueue, Responder
+from fedcluster_app.wire.responder import Responder
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -58,10 +55,8 @@ def site(tmp_path: Path) -> SiteFile:
     write_rows(tmp_path / "rows.csv", ROWS)
     path = tmp_path / "site.toml"
     path.write_text(
-        'name = "north"\nprotection = "limits"\n[source]\npath = "rows.csv"\n'
-        "[limits]\nmin_cluster_size = 5\n[cost]\nseconds = 3\nmemory_mb = 900\n"
-        'message_mb = 20\n[federation]\ncoordinator = "127.0.0.1:1"\n'
-        'certificate = "system"\nkey = "site.toml"\n'
+        'name = "north"\nprotection = "limits"\n[source]\npath = "rows.csv"\n[limits]\n'
+        "min_cluster_size = 5\n[cost]\nseconds = 3\nmemory_mb = 900\nmessage_mb = 20" + FEDERATION
     )
     return SiteFile.load(path)
 
@@ -69,17 +64,6 @@ def site(tmp_path: Path) -> SiteFile:
 def write_rows(path: Path, rows: np.ndarray) -> None:
     lines = [f"{x!r},{y!r},{'left' if x < 0 else 'right'}" for x, y in rows.tolist()]
     path.write_text("\n".join(["x,y,side", *lines, ""]))
-
-
-@contextmanager
-def started(site: SiteFile, said: list[str] | None = None) -> Iterator[RequestQueue]:
-    """The site as its program starts it."""
-    say = (lambda line: None) if said is None else said.append
-    turns = site_responder(site, Membership.from_site_file(site), say)
-    try:
-        yield turns
-    finally:
-        turns.end("the test is over")
 
 
 def question(*tasks: Task, run: str = "r", exchange: int = 0, **more: Any) -> bytes:
@@ -111,48 +95,30 @@ def test_a_job_has_the_same_bytes_with_and_without_the_process(site, monkeypatch
     assert replies[0] == [logged.sub(b'"log":""', reply) for reply in replies[1]]
 
 
+LEVELS = Category("side", tuple(map(str, range(300_000))))
+OF_LEVELS = Preprocessor((NumericColumn("x"), LEVELS))
 TOO_EXPENSIVE = {
     "restarts": Task(FKM(2, client_n_init=10**9), State()),
     "epochs": Task(FedAvg(epochs=10**7), START),
-    "levels": Task(
-        Inertia(),
-        State.at(np.zeros((1, 300_001))),
-        preprocessor=Preprocessor(
-            (NumericColumn("x"), Category("side", tuple(map(str, range(300_000)))))
-        ),
-    ),
+    "levels": Task(Inertia(), State.at(np.zeros((1, 300_001))), preprocessor=OF_LEVELS),
 }
 
 
 @pytest.mark.parametrize("task", TOO_EXPENSIVE.values(), ids=TOO_EXPENSIVE)
-def test_a_question_that_costs_too_much_is_refused_and_the_next_one_answered(
-    site, task, monkeypatch
-):
+def test_a_question_that_costs_too_much_is_refused_alone(site, task, monkeypatch):
     monkeypatch.setattr(Policy, "check", lambda *_: None)  # which refuses it before it costs
     with started(site) as turns:
         before = turns.reply(question(Task(Lloyd(), START)))
         began = time.monotonic()
         columns = ["x", "side"] if task.preprocessor else ["x", "y"]
-        header, arrays = unpack(
-            turns.reply(question(task, run="bad", columns=columns, raw="side" in columns))
-        )
+        asked = question(task, run="bad", columns=columns, raw="side" in columns)
+        header, arrays = unpack(turns.reply(asked))
         assert header["refused"].startswith("too expensive for the site's limits"), header
         assert not arrays
         assert time.monotonic() - began < 60
         assert turns.reply(question(Task(Lloyd(), START), run="r")) == before
         after, _ = unpack(turns.reply(question(Task(Lloyd(), START), run="new")))
         assert "refused" not in after
-
-
-def test_a_hundred_thousand_tasks_do_not_hang_a_site(site):
-    head = {"step": "Lloyd", "fields": {}, "seed": 0, "round": 0, "inertia": 0.0}
-    tasks = [{**head, "converged": False, "memory": []}] * 100_000
-    message = pack({"protocol": 1, "run": "r", "exchange": 0, "tasks": tasks}, {})
-    with started(site) as turns:
-        began = time.monotonic()
-        header, _ = unpack(turns.reply(message))
-        assert "refused" in header
-        assert time.monotonic() - began < 30
 
 
 def test_a_newer_run_ends_the_question_of_an_older_one(site, monkeypatch):
@@ -171,26 +137,11 @@ def test_a_newer_run_ends_the_question_of_an_older_one(site, monkeypatch):
         assert unpack(came[0])[0]["refused"] == "a newer question came"
 
 
-def test_rows_that_change_within_a_run_are_noticed(site):
-    """Old rows as long as the run lasts, new ones for the next run, never some of each."""
-    rows, task = site.path.parent / "rows.csv", Task(Lloyd(), START)
-    with started(site) as turns:
-        _, old = unpack(turns.reply(question(task, run="one")))
-        write_rows(rows, ROWS[:300])
-        _, still = unpack(turns.reply(question(task, run="one", exchange=1)))
-        assert (old["0.weights"].sum(), still["0.weights"].sum()) == (400, 400)
-        _, new = unpack(turns.reply(question(task, run="two")))
-        assert new["0.weights"].sum() == 300
-        header, _ = unpack(turns.reply(question(task, run="one", exchange=2)))
-        assert header["refused"] == "the rows have changed since the run began: start it anew"
-
-
 def test_a_file_that_is_being_written_costs_no_group_and_a_silent_site_says_so(site):
     """The first rows alone are refused; all of them, again, give the same bits."""
-    text = (
-        site.path.read_text().replace('protection = "limits"', "").replace("[limits]", "[groups]")
-    )
-    site.path.write_text(text.replace("min_cluster_size = 5", "min_rows = 20"))
+    text = site.path.read_text().replace('protection = "limits"', "")
+    text = text.replace("[limits]", "[groups]").replace("min_cluster_size = 5", "min_rows = 20")
+    site.path.write_text(text)
     said: list[str] = []
     with started(SiteFile.load(site.path), said) as turns:
         answers = []
@@ -200,37 +151,14 @@ def test_a_file_that_is_being_written_costs_no_group_and_a_silent_site_says_so(s
             answers.append((header.get("failed"), [each.tobytes() for each in arrays.values()]))
     assert answers[0] == answers[2]
     assert answers[1] == ("LostRowsError", [])
-    silent = (
-        "site north: no row is in a group, and nothing is told of any: see fedcluster site doctor"
-    )
+    silent = "no row is in a group, and nothing is told of any: see fedcluster site doctor"
+    silent = f"site north: {silent}"
     assert silent not in said
     site.path.write_text(site.path.read_text().replace("min_rows = 20", "min_rows = 500"))
     with started(SiteFile.load(site.path), said) as turns:
         for exchange in range(2):
             turns.reply(question(Task(Lloyd(), START), run="d", exchange=exchange))
     assert said.count(silent) == 1
-
-
-@pytest.mark.parametrize("change", [False, True])
-def test_rows_are_not_labelled_with_a_model_of_others(site, change):
-    said: list[str] = []
-    results = site.path.parent / "results"
-    results.mkdir()
-    (results / "labels.csv").write_text("of an earlier run")
-    with started(site, said) as turns:
-        engine = RemoteEngine(ByHand(turns.reply), ["north"])
-        engine.choose(["x", "y"])
-        report = execute(fit_of(2), engine, columns=["x", "y"])
-        if change:
-            write_rows(site.path.parent / "rows.csv", ROWS[::-1])
-        write_job(site.path.parent, report)
-        model = json.loads((site.path.parent / "model.json").read_text())
-        assert engine.give(model) == ("north",)
-        state = labelled(site.path.parent)
-    assert json.loads((results / "model.json").read_text())["columns"] == ["x", "y"]
-    assert (results / "labels.csv").exists() is not change
-    assert ("no rows were labelled: they have changed" in state) is change
-    assert "site north: a model came" in said
 
 
 def bringing(model: dict[str, Any], exchange: int = 1) -> bytes:
@@ -259,8 +187,8 @@ def test_a_model_is_acknowledged_before_a_row_is_looked_at(site, work):
     """
     fine = {"columns": ["x", "y"], "centers": [[0.0, 0.0], [1.0, 1.0]]}
     models = [fine, fine | {"preprocessing": {}}, {}]
-    replies = []
-    with started(site) as turns:
+    replies, said = [], list[str]()
+    with started(site, said) as turns:
         turns.reply(question(Task(Lloyd(), START)))
         for number, model in enumerate(models, 1):
             before = len(work)
@@ -268,6 +196,7 @@ def test_a_model_is_acknowledged_before_a_row_is_looked_at(site, work):
             assert work[before:] == ["go on"]
             turns.reply(question(Task(Lloyd(), START), exchange=2 * number + 1))
             assert work[before + 1 :] == ["introduce", "answers"]
+    assert "site north: a model came" in said
     assert len({len(reply) for reply in replies}) == 1
     assert not any(b"failed" in reply or b"refused" in reply for reply in replies)
     assert not (site.path.parent / "results").exists()
@@ -298,11 +227,8 @@ def model_of(site: SiteFile) -> dict[str, Any]:
 def test_a_site_is_told_where_its_columns_are_unlike_the_others(site):
     """Its own rows and the model tell it; what is proposed goes into its file, and mends it."""
     others = np.random.default_rng(8).permutation(ROWS) * np.array([1.0, 1000.0])
-    frames = {
-        "north": open_frame(ROWS),
-        "south": open_frame(others[::2]),
-        "west": open_frame(others[1::2]),
-    }
+    parts = {"north": ROWS, "south": others[::2], "west": others[1::2]}
+    frames = {name: pd.DataFrame(rows, columns=["x", "y"]) for name, rows in parts.items()}
     with warnings.catch_warnings(action="ignore"):
         fit = FederatedKMeans(2, prepare="standard", random_state=0).fit(frames)
     model = Model.from_estimator(fit).plain()
@@ -311,10 +237,7 @@ def test_a_site_is_told_where_its_columns_are_unlike_the_others(site):
         turns.reply(question(Task(Lloyd(), START)))
         assert "failed" not in unpack(turns.reply(bringing(model)))[0]
         assert "model and labels are in" in labelled(folder)
-        end = time.monotonic() + PATIENCE
-        while "Look at" not in labelled(folder):  # the labels come first
-            assert time.monotonic() < end
-            time.sleep(0.02)
+        wait_until(lambda: "Look at" in labelled(folder))  # the labels come first
     [line] = (folder / "results" / "doubts.txt").read_text().splitlines()
     assert line.startswith("column 'y' has mean ")
     assert labelled(folder).endswith(f"results. Look at {line}")
@@ -324,10 +247,6 @@ def test_a_site_is_told_where_its_columns_are_unlike_the_others(site):
     mended = SiteFile.load(site.path).opened(raw=True).chunks()
     own = np.concatenate([chunk.X[:, :2] for chunk in mended])
     np.testing.assert_allclose(own.std(axis=0), others.std(axis=0))
-
-
-def open_frame(rows: np.ndarray) -> pd.DataFrame:
-    return pd.DataFrame(rows, columns=["x", "y"])
 
 
 def test_a_process_that_cannot_begin_to_label_is_not_started_for_ever(site, monkeypatch):
@@ -343,10 +262,7 @@ def test_a_process_that_cannot_begin_to_label_is_not_started_for_ever(site, monk
     labelling = Labelling(site, models, said.append)
     monkeypatch.setattr(Worker, "__call__", ended)
     labelling.go_on()
-    end = time.monotonic() + 60
-    while len(said) < 2:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    wait_until(lambda: len(said) == 2)
     time.sleep(0.2)
     assert len(began) == len(said) == 2
     assert models.are_waiting
@@ -359,11 +275,9 @@ def test_labels_are_written_later_where_the_state_of_a_site_is_damaged(site):
     assert models.state.path is not None
     for times in (1, 2):
         models.state.path.write_bytes(b"no database, " * times)
+        said.clear()
         labelling.go_on()
-        end = time.monotonic() + 60
-        while len(said) < times:
-            assert time.monotonic() < end
-            time.sleep(0.01)
+        wait_until(lambda: bool(said))
     assert "labels are not written: " in said[-1]
     assert "site.db" in said[-1]
 
@@ -423,7 +337,7 @@ def test_labels_are_those_of_one_model_wherever_their_writing_ends(site):
     assert models.are_waiting
 
 
-def test_only_the_last_of_the_models_is_labelled_and_a_newer_one_is_not_given_up(tmp_path):
+def test_only_the_last_of_the_models_is_labelled_and_neither_it_nor_labels_are_given_up(tmp_path):
     models = received(tmp_path)
     for number in range(3):
         models.receive({"number": number}, "rows")
@@ -436,6 +350,9 @@ def test_only_the_last_of_the_models_is_labelled_and_a_newer_one_is_not_given_up
     with models.next() as came:
         assert came is not None
         assert came["model"] == {"number": 3}
+        models.finish("model and labels are in results")
+    assert models.give_up("too expensive") == "model and labels are in results"
+    assert models.outcome().endswith("model and labels are in results")
 
 
 def test_labels_stay_if_columns_cannot_be_compared(site, monkeypatch):
@@ -451,22 +368,18 @@ def test_labels_stay_if_columns_cannot_be_compared(site, monkeypatch):
     assert len((models.results / "labels.csv").read_text().splitlines()) == 401
 
 
-def test_labels_that_are_written_stay_if_what_follows_ends_the_process(tmp_path):
-    models = received(tmp_path)
-    models.receive({"number": 1}, "rows")
-    with models.next() as came:
-        assert came is not None
-        models.finish("model and labels are in results")
-    assert models.give_up("too expensive") == "model and labels are in results"
-    assert models.outcome().endswith("model and labels are in results")
-
-
-def test_a_site_that_could_not_write_results_says_so(site):
-    (site.path.parent / "results").write_text("a file")
+def test_a_model_that_cannot_be_kept_or_used_is_told_of(site):
+    folder = site.path.parent
+    (folder / "results").write_text("a file")
     with started(site) as turns:
         turns.reply(question(Task(Lloyd(), START)))
-        header, _ = unpack(turns.reply(bringing({})))
-    assert header["failed"] == "InputError"
+        assert unpack(turns.reply(bringing({})))[0]["failed"] == "InputError"
+        (folder / "results").unlink()
+        many = {"columns": ["x", "y"], "centers": [[0.0, 0.0]] * 100}
+        header, _ = unpack(turns.reply(bringing(many, 2)))
+        assert not {"failed", "refused"} & {*header}
+        assert "no rows were labelled: " in labelled(folder)
+        assert not (folder / "results" / "labels.csv").exists()
 
 
 KEYS = [f"pt-{i:04}" for i in range(400, 0, -1)]
@@ -483,10 +396,12 @@ def keyed(site: SiteFile) -> SiteFile:
 
 
 @pytest.mark.parametrize("change", [False, True])
-def test_keys_stay_at_the_site_beside_the_clusters(keyed, change):
+def test_keys_stay_at_the_site_beside_the_clusters_of_rows_that_have_not_changed(keyed, change):
     """No byte that leaves has a key or the name of their column."""
     folder = keyed.path.parent
     rows, labels = folder / "rows.csv", folder / "results" / "labels.csv"
+    labels.parent.mkdir()
+    labels.write_text("of an earlier run")
     with started(keyed) as turns:
         transport = ByHand(turns.reply)
         engine = RemoteEngine(transport, ["north"])
@@ -494,11 +409,14 @@ def test_keys_stay_at_the_site_beside_the_clusters(keyed, change):
         write_job(folder, execute(fit_of(2, prepare=PreprocessingSpec()), engine))
         if change:
             rows.write_text(rows.read_text().replace("pt-", "no-"))
-        engine.give(json.loads((folder / "model.json").read_text()))
-        labelled(folder)
-    assert len(transport.replies) > 3
-    assert not any(b"patient" in reply or b"pt-" in reply for reply in transport.replies)
-    assert "patient" not in (folder / "model.json").read_text()
+        model = json.loads((folder / "model.json").read_text())
+        assert engine.give(model) == ("north",)
+        assert ("no rows were labelled: they have changed" in labelled(folder)) is change
+    kept = json.loads((folder / "results" / "model.json").read_text())
+    assert kept["columns"] == model["columns"]
+    left = [*transport.replies, (folder / "model.json").read_bytes()]
+    assert len(left) > 4
+    assert not any(b"patient" in each or b"pt-" in each for each in left)
     assert labels.exists() is not change
     if not change:
         header, *written = csv.reader(labels.read_text().splitlines())
@@ -510,14 +428,3 @@ def test_a_column_of_keys_is_none_that_may_be_asked_for(keyed):
     with started(keyed) as turns:
         header, _ = unpack(turns.reply(question(Task(Lloyd(), START), columns=["x", "patient"])))
     assert header["refused"] == "this site has the columns x, y, side and no others"
-
-
-def test_a_model_of_many_centres_does_not_hang_a_site(site):
-    with started(site) as turns:
-        turns.reply(question(Task(Lloyd(), START)))
-        content = {"columns": ["x", "y"], "centers": [[0.0, 0.0]] * 100}
-        header, _ = unpack(turns.reply(bringing(content)))
-        assert "failed" not in header
-        assert "refused" not in header
-        assert "no rows were labelled: " in labelled(site.path.parent)
-        assert not (site.path.parent / "results" / "labels.csv").exists()

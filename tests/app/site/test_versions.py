@@ -1,7 +1,5 @@
 """Rows that change: each run is answered from the rows that it began with, or not at all."""
 
-from __future__ import annotations
-
 import json
 import sqlite3
 from collections.abc import Iterator
@@ -12,7 +10,8 @@ import numpy as np
 import pytest
 from federations import labelled
 from peer import ByHand
-from test_site_worker import START, question, started
+from test_site_worker import START, question
+from test_worker import FEDERATION, started
 from typer.testing import CliRunner
 
 from fedcluster.algorithms import Lloyd
@@ -52,8 +51,8 @@ class Database:
         self.site_file = folder / "site.toml"
         self.site_file.write_text(
             'name = "north"\nprotection = "limits"\n[source]\nurl = "sqlite:///clinic.sqlite"\n'
-            f'query = "SELECT x, y FROM stays"\n{told}[limits]\nmin_cluster_size = 5\n'
-            '[federation]\ncoordinator = "127.0.0.1:1"\ncertificate = "system"\nkey = "key"\n'
+            f'query = "SELECT x, y FROM stays"\n{told}[limits]\nmin_cluster_size = 5'
+            + FEDERATION.replace("site.toml", "key")
         )
         write_new(folder / "key", site_key()[0])
         self.site = SiteFile.load(self.site_file)
@@ -244,10 +243,7 @@ def unseen(tmp_path: Path) -> Path:
     """A site file of which nobody has seen the columns."""
     write_rows(tmp_path, "name,age,bmi")
     path = tmp_path / "site.toml"
-    path.write_text(
-        'name = "north"\n[source]\npath = "rows.csv"\n'
-        '[federation]\ncoordinator = "127.0.0.1:1"\ncertificate = "system"\nkey = "site.toml"\n'
-    )
+    path.write_text('name = "north"\n[source]\npath = "rows.csv"' + FEDERATION)
     return path
 
 
@@ -262,9 +258,8 @@ def told(site: SiteFile) -> list[str]:
 
 
 def test_no_name_of_a_column_leaves_that_nobody_at_the_site_has_seen(unseen, tmp_path):
-    with pytest.raises(
-        InputError, match=r"nobody at this site has confirmed .* run fedcluster check"
-    ):
+    unconfirmed = r"nobody at this site has confirmed .* run fedcluster check"
+    with pytest.raises(InputError, match=unconfirmed):
         ReloadingSite(unseen, print)
     ran = CliRunner().invoke(app, ["check", str(unseen)])
     assert "the names of these columns may leave, and no others: name, age, bmi." in ran.output
@@ -283,9 +278,8 @@ def test_no_name_of_a_column_leaves_that_nobody_at_the_site_has_seen(unseen, tmp
 
 
 @pytest.mark.parametrize(("answer", "status"), [("y", 0), ("n", 1)])
-def test_who_starts_a_site_at_a_terminal_is_asked_once_which_names_may_leave(
-    unseen, monkeypatch, answer, status
-):
+def test_who_starts_a_site_is_asked_which_names_may_leave(unseen, monkeypatch, answer, status):
+    """At a terminal, once."""
     monkeypatch.setattr(node, "take_part", lambda *_: None)
     monkeypatch.setattr("click.testing._NamedTextIOWrapper.isatty", lambda _stream: True)
     ran = CliRunner().invoke(app, ["site", "start", str(unseen)], input=f"{answer}\n")
@@ -302,9 +296,7 @@ def test_who_starts_a_site_at_a_terminal_is_asked_once_which_names_may_leave(
         ('name = "north"', "name = ", "is not TOML"),
     ],
 )
-def test_a_site_file_that_cannot_be_taken_leaves_the_site_as_it_is(
-    connected, tmp_path, old, new, why
-):
+def test_a_bad_site_file_leaves_the_site_as_it_is(connected, tmp_path, old, new, why):
     path = tmp_path / "site.toml"
     connected.ask("a")
     reload(path)

@@ -1,7 +1,5 @@
 """Files of settings and of state: read into declared types, and every fault named in one line."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
@@ -45,38 +43,37 @@ def test_a_file_becomes_what_is_declared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({}, "'name' is missing"),
-        ([], "its content must be a table, not []"),
         ({"name": 1}, "name must be a text, not 1"),
         ({"name": "nobody"}, "nobody may be called so"),
-        ({"name": "a", "row": {}}, "unknown key 'row'; did you mean 'rows'?"),
-        ({"name": "a", "sites": ["n", 3]}, "sites[1] must be a text, not 3"),
-        ({"name": "a", "rows": 3}, "rows must be a table, not 3"),
-        ({"name": "a", "rows": {"n": 1, "s": -1}}, "rows.s must be a number above 0, not -1"),
-        ({"name": "a", "rows": {"n": True}}, "rows.n must be a number, not True"),
-        ({"name": "a", "ranges": {"age": [0]}}, "ranges.age must be a list of 2, not [0]"),
-        ({"name": "a", "ranges": {"b.c": [0, "x"]}}, "ranges.b.c[1] must be a number, not 'x'"),
-        (
-            {"name": "a", "part": {"least": 0}},
-            "part.least must be a whole number of at least 1, not 0",
-        ),
-        (
-            {"name": "a", "part": {"scale": "x"}},
-            "part.scale must be one of standard, none, not 'x'",
-        ),
-        ({"name": "a", "parts": {"x": {"lest": 2}}}, "unknown key 'lest'; did you mean 'least'?"),
-        ({"name": "a", "end": "soon"}, "end must be a day, as in 2030-12-31, not 'soon'"),
-        ({"name": "a", "rows": "x" * 99}, f"rows must be a table, not '{'x' * 59}..."),
+        ({"row": {}}, "unknown key 'row'; did you mean 'rows'?"),
+        ({"sites": ["n", 3]}, "sites[1] must be a text, not 3"),
+        ({"rows": 3}, "rows must be a table, not 3"),
+        ({"rows": {"n": 1, "s": -1}}, "rows.s must be a number above 0, not -1"),
+        ({"rows": {"n": True}}, "rows.n must be a number, not True"),
+        ({"rows": "x" * 99}, f"rows must be a table, not '{'x' * 59}..."),
+        ({"ranges": {"age": [0]}}, "ranges.age must be a list of 2, not [0]"),
+        ({"ranges": {"b.c": [0, "x"]}}, "ranges.b.c[1] must be a number, not 'x'"),
+        ({"part": {"least": 0}}, "part.least must be a whole number of at least 1, not 0"),
+        ({"part": {"scale": "x"}}, "part.scale must be one of standard, none, not 'x'"),
+        ({"parts": {"x": {"lest": 2}}}, "unknown key 'lest'; did you mean 'least'?"),
+        ({"end": "soon"}, "end must be a day, as in 2030-12-31, not 'soon'"),
     ],
 )
-def test_what_is_wrong_is_named(content: Any, message: str) -> None:
+def test_what_is_wrong_is_named(content: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError) as caught:
-        record(content, Settings)
+        record({"name": "a"} | content, Settings)
     assert str(caught.value) == message
 
 
+def test_content_that_is_no_table_or_lacks_a_key_is_named() -> None:
+    with pytest.raises(InputError, match=r"^'name' is missing$"):
+        record({}, Settings)
+    with pytest.raises(InputError, match=r"^its content must be a table, not \[\]$"):
+        record([], Settings)
+
+
 @pytest.mark.parametrize("text", ["{", '{"name": NaN}', "[" * 99999, "\xff"])
-def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
+def test_a_file_that_is_damaged_or_not_there_is_named(text: str, tmp_path: Path) -> None:
     path = tmp_path / "state.json"
     path.write_bytes(text.encode("latin-1"))
     with pytest.raises(InputError) as caught:
@@ -85,8 +82,6 @@ def test_a_damaged_file_is_named(text: str, tmp_path: Path) -> None:
     assert str(caught.value).endswith("; delete it")
     assert "\n" not in str(caught.value)
     assert record_or(path, dict[str, int], {}) == {}
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"none.json does not exist; check the path"):
-        load_record(tmp_path / "none.json", Settings)
+    path.unlink()
+    with pytest.raises(InputError, match=r"state.json does not exist; check the path"):
+        load_record(path, Settings)

@@ -1,7 +1,5 @@
 """What a site must not forget: one file, whole after a kill, and never begun anew on the way."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -14,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_site_worker import question, site, started
+from test_site_worker import question, site
+from test_worker import started
 from typer.testing import CliRunner
 
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
 from fedcluster_app.cli import app
-from fedcluster_app.site.file import SiteFile
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState, get, last, put
 
 pytestmark = pytest.mark.usefixtures("short_searches")
@@ -34,6 +32,12 @@ def state(tmp_path: Path) -> SiteState:
     return state
 
 
+def held(state: SiteState) -> list[Any]:
+    """What the state holds of a and b."""
+    with state.transaction() as file:
+        return [get(file, "rows", name) for name in "ab"]
+
+
 def test_a_transaction_is_all_there_or_not_at_all(state):
     for each in (state, SiteState()):
         with each.transaction() as file:
@@ -42,8 +46,8 @@ def test_a_transaction_is_all_there_or_not_at_all(state):
             put(file, "rows", "a", "new")
             put(file, "rows", "b", "new")
             _ = 1 / 0
+        assert held(each) == ["old", None]
         with each.transaction() as file:
-            assert (get(file, "rows", "a"), get(file, "rows", "b")) == ("old", None)
             assert last(file, "rows") == ("a", "old")
 
 
@@ -59,8 +63,7 @@ def test_an_error_of_the_disk_is_not_called_a_damaged_file(state, begin, remedy)
     with pytest.raises(InputError, match=remedy), state.transaction() as file:
         file.execute(begin)
         put(file, "rows", "a", "x" * 1_000_000)
-    with state.transaction() as file:
-        assert get(file, "rows", "a") is None
+    assert held(state) == [None, None]
 
 
 def test_a_kill_amid_a_transaction_leaves_the_state_before_it(state):
@@ -76,8 +79,7 @@ def test_a_kill_amid_a_transaction_leaves_the_state_before_it(state):
     )
     ended = subprocess.run([sys.executable, "-c", code, str(state.path)], check=False)
     assert ended.returncode == -signal.SIGKILL
-    with state.transaction() as file:
-        assert (get(file, "rows", "a"), get(file, "rows", "b")) == ("old", None)
+    assert held(state) == ["old", None]
 
 
 def test_of_many_names_the_last_are_kept(state):
@@ -105,8 +107,7 @@ def test_a_state_is_for_the_sites_user_alone_and_made_once(tmp_path):
         put(file, "rows", "a", "old")
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: SiteState(tmp_path / STATE_FILE).create(), range(8)))
-    with state.transaction() as file:
-        assert get(file, "rows", "a") == "old"
+    assert held(state) == ["old", None]
     assert [path.name for path in tmp_path.iterdir()] == [STATE_FILE]
 
 
@@ -117,19 +118,16 @@ DAMAGES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("why", DAMAGES)
-@pytest.mark.parametrize("restarted", [False, True])
-def test_a_site_that_has_lost_its_state_answers_nothing(site, why, restarted):
+def test_a_site_that_has_lost_its_state_answers_nothing(site, why):
     """Neither while it runs nor when it is started: it would forget what was asked."""
     path = site.path.parent / STATE_FILE
     with started(site) as turns:
         assert "limits" in unpack(turns.reply(question()))[0]
         DAMAGES[why](path)
-        if not restarted:
-            header, arrays = unpack(turns.reply(question(exchange=1)))
-            assert (header["failed"], arrays) == ("InputError", {})
-    if restarted:
-        with pytest.raises(InputError, match=why), started(site):
-            pass
+        header, arrays = unpack(turns.reply(question(exchange=1)))
+        assert (header["failed"], arrays) == ("InputError", {})
+    with pytest.raises(InputError, match=why), started(site):
+        pass
     assert not path.exists() or not path.read_bytes()
 
 
@@ -161,16 +159,8 @@ def test_reading_makes_no_state(site):
 
 def test_a_state_that_another_program_holds_is_waited_for(state, monkeypatch):
     monkeypatch.setattr("fedcluster_app.trust.site_state.SiteState.wait", 0.1)
-    other = sqlite3.connect(state.path, isolation_level=None)
-    other.execute("BEGIN IMMEDIATE")
-    with pytest.raises(InputError, match="database is locked"), state.transaction():
-        pass
-    other.execute("COMMIT")
-    other.close()
-    with state.transaction() as file:
-        put(file, "rows", "a", "old")
-
-
-def test_the_file_of_a_site_is_loaded_without_a_state(site):
-    assert SiteFile.load(site.path).name == "north"
-    assert not (site.path.parent / STATE_FILE).exists()
+    with closing(sqlite3.connect(state.path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(InputError, match="database is locked"):
+            held(state)
+    assert held(state) == [None, None]
