@@ -6,11 +6,14 @@ import json
 import os
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.testing import assert_allclose, assert_array_equal
 from outsiders import Halves, IsotropicEM, LabelledHalves
+from partitions import on_line
 from sklearn.metrics import adjusted_rand_score, calinski_harabasz_score, silhouette_score
 from sklearn.mixture import GaussianMixture
 from test_replies import Postman
@@ -63,30 +66,27 @@ def pooled() -> GaussianMixture:
 def test_rows_are_labelled_by_the_algorithm_and_not_by_the_nearest_centre(mixture, pooled):
     X = wide_and_narrow()
     order = np.argsort(-pooled.weights_)
-    np.testing.assert_allclose(mixture.cluster_centers_, pooled.means_[order], atol=1e-3)
+    assert_allclose(mixture.cluster_centers_, pooled.means_[order], atol=1e-3)
     variances = mixture.state_.memory["variances"]
-    np.testing.assert_allclose(variances, pooled.covariances_[order], rtol=1e-3)
-    np.testing.assert_allclose(
-        mixture.predict_proba(X), pooled.predict_proba(X)[:, order], atol=1e-3
-    )
+    assert_allclose(variances, pooled.covariances_[order], rtol=1e-3)
+    assert_allclose(mixture.predict_proba(X), pooled.predict_proba(X)[:, order], atol=1e-3)
     expected = np.argsort(order)[pooled.predict(X)]
-    np.testing.assert_array_equal(mixture.predict(X), expected)
-    np.testing.assert_array_equal(mixture.site_labels_["a"], expected[::2])
+    assert_array_equal(mixture.predict(X), expected)
+    assert_array_equal(mixture.site_labels_["a"], expected[::2])
     assert (nearest(X, mixture.cluster_centers_)[0] != expected).sum() > 20
+    with pytest.raises(InputError, match=r"nearest centre, IsotropicEM does not: use predict"):
+        mixture.to_sklearn()
 
 
-def test_the_whole_state_is_kept(mixture):
+def test_the_whole_state_is_kept_its_memory_in_the_order_of_its_clusters(mixture):
+    """By falling weight the narrow component comes first, whatever the start's order."""
     assert mixture.algorithm_ == IsotropicEM()
     assert mixture.state_.converged
     assert mixture.state_.round > 3
     assert mixture.state_.centers is mixture.cluster_centers_
-    assert mixture.state_.memory["variances"].shape == (2,)
-
-
-def test_the_memory_is_reordered_with_its_clusters(mixture):
-    """By falling weight the narrow component comes first, whatever the start's order."""
     assert mixture.cluster_weights_[0] > mixture.cluster_weights_[1]
-    assert mixture.state_.memory["variances"][0] < 0.5 < 10 < mixture.state_.memory["variances"][1]
+    narrow, wide = mixture.state_.memory["variances"]
+    assert narrow < 0.5 < 10 < wide
 
 
 def test_canonical_reorders_every_axis_of_length_k_and_places_of_clusters():
@@ -101,17 +101,17 @@ def test_canonical_reorders_every_axis_of_length_k_and_places_of_clusters():
         )
 
     memory = {
-        "of": np.array([[0.0], [1.0], [2.0]]),
+        "of": on_line(0, 1, 2),
         "between": np.arange(9.0).reshape(3, 3),
         "place": np.array([2.0, 0.0]),
         "columns": np.array([7.0]),
     }
-    state = State(np.array([[4.0], [5.0], [6.0]]), np.array([1.0, 3.0, 2.0]), memory=memory)
+    state = State(on_line(4, 5, 6), np.array([1.0, 3.0, 2.0]), memory=memory)
     there = canonical(state, Step())
-    np.testing.assert_array_equal(there.centers.ravel(), [5, 6, 4])
-    np.testing.assert_array_equal(there.memory["of"].ravel(), [1, 2, 0])
-    np.testing.assert_array_equal(there.memory["between"], [[4, 5, 3], [7, 8, 6], [1, 2, 0]])
-    np.testing.assert_array_equal(there.memory["place"], [1, 2])
+    assert_array_equal(there.centers.ravel(), [5, 6, 4])
+    assert_array_equal(there.memory["of"].ravel(), [1, 2, 0])
+    assert_array_equal(there.memory["between"], [[4, 5, 3], [7, 8, 6], [1, 2, 0]])
+    assert_array_equal(there.memory["place"], [1, 2])
     assert there.memory["columns"].tolist() == [7.0]
     other = State(state.centers, state.weights, memory={**memory, "undeclared": np.ones(3)})
     assert canonical(other, Step()) is other, "its order is the algorithm's own"
@@ -126,56 +126,62 @@ def test_the_leaves_of_a_reordered_tree_are_still_cut_from_the_same_leaves():
     assert not np.array_equal(there.centers, state.centers)
     for name in ("parent", "child"):
         before, after = (each.centers[each.memory[name].astype(int)] for each in (state, there))
-        np.testing.assert_array_equal(before, after)
+        assert_array_equal(before, after)
 
 
 def test_an_averaged_momentum_is_reordered():
-    X = np.random.default_rng(0).normal(size=(60, 1)) + np.repeat([[0.0], [9.0], [40.0]], 20, 0)
-    step = FedAvg(momentum=0.5)
-    model = FederatedKMeans(3, algorithm=step, random_state=0, max_iter=5).fit([X[::2], X[1::2]])
-    assert set(model.state_.memory) == {"velocity", "small_for"}
-    assert model.state_.memory["velocity"].shape == (3, 1)
+    X = np.repeat(on_line(0, 9, 40), 20, axis=0)
+    X = X + np.random.default_rng(0).normal(size=X.shape)
+    model = FederatedKMeans(3, algorithm=FedAvg(momentum=0.5), random_state=0, max_iter=5)
+    memory = model.fit([X[::2], X[1::2]]).state_.memory
+    assert set(memory) == {"velocity", "small_for"}
+    assert memory["velocity"].shape == (3, 1)
 
 
 def test_by_default_rows_belong_to_the_nearest_centre():
     X = wide_and_narrow()
     hard = FederatedKMeans(3, random_state=0).fit([X])
-    np.testing.assert_array_equal(hard.predict(X), nearest(X, hard.cluster_centers_)[0])
+    assert_array_equal(hard.predict(X), nearest(X, hard.cluster_centers_)[0])
     assert not hasattr(hard, "predict_proba")
     assert not isinstance(hard.algorithm_, Assigns)
     fuzzy = FederatedFuzzyCMeans(3, random_state=0).fit([X])
     expected = memberships(X, fuzzy.cluster_centers_, 2.0)
-    np.testing.assert_array_equal(fuzzy.predict_proba(X), expected)
-    np.testing.assert_array_equal(fuzzy.predict(X), expected.argmax(axis=1))
+    assert_array_equal(fuzzy.predict_proba(X), expected)
+    assert_array_equal(fuzzy.predict(X), expected.argmax(axis=1))
+
+
+def changed_file(model: Any, folder: Path, **change: Any) -> dict[str, Any]:
+    """Save a model with another content, and return what it had; ... stands for nothing."""
+    path = folder / "model.json"
+    Model.from_estimator(model).save(path)
+    content = json.loads(path.read_text())
+    made = {key: value for key, value in (content | change).items() if value is not ...}
+    path.write_text(json.dumps(made))
+    return content
 
 
 def test_the_model_file_holds_the_whole_state_and_labels_alike(tmp_path, mixture):
     X = wide_and_narrow()
-    Model.from_estimator(mixture).save(tmp_path / "model.json")
-    content = json.loads((tmp_path / "model.json").read_text())
+    content = changed_file(mixture, tmp_path)
     assert content["format_version"] == 3
-    assert content["assigned_by"]["name"] == "outsiders.IsotropicEM"
-    assert content["assigned_by"]["parameters"] == {"tol": 1e-8, "broken": False}
+    how = {"name": "outsiders.IsotropicEM", "parameters": {"tol": 1e-8, "broken": False}}
+    assert content["assigned_by"] == how
     for known in ([IsotropicEM], ["outsiders.IsotropicEM"]):
         model = Model.load(tmp_path, known)
-        np.testing.assert_array_equal(model.predict(X), mixture.predict(X))
-        np.testing.assert_array_equal(model.memberships(X), mixture.predict_proba(X))
+        assert_array_equal(model.predict(X), mixture.predict(X))
+        assert_array_equal(model.memberships(X), mixture.predict_proba(X))
         assert (model.state.round, model.state.converged) == (mixture.state_.round, True)
         assert model.state.inertia == mixture.state_.inertia
         for name, array in mixture.state_.memory.items():
-            np.testing.assert_array_equal(model.state.memory[name], array)
-    with pytest.raises(
-        InputError, match=r"rows are assigned by outsiders.IsotropicEM, which is no"
-    ):
+            assert_array_equal(model.state.memory[name], array)
+    said = "rows are assigned by outsiders.IsotropicEM, which is no"
+    with pytest.raises(InputError, match=said):
         Model.load(tmp_path)
 
 
 def test_memory_that_is_declared_must_be_there(tmp_path, mixture):
-    Model.from_estimator(mixture).save(tmp_path / "model.json")
-    content = json.loads((tmp_path / "model.json").read_text())
-    del content["memory"]
-    content["assigned_by"] = {"name": "test_assignment.Strict", "parameters": {}}
-    (tmp_path / "model.json").write_text(json.dumps(content))
+    strict = {"name": "test_assignment.Strict", "parameters": {}}
+    changed_file(mixture, tmp_path, memory=..., assigned_by=strict)
     with pytest.raises(InputError, match="memory must hold variances, and that alone; fit again"):
         Model.load(tmp_path, [Strict])
 
@@ -188,46 +194,42 @@ class Strict(LabelledHalves):
 
 def test_nothing_is_imported_because_a_file_names_it(tmp_path, mixture):
     (tmp_path / "trap.py").write_text("raise SystemExit('it was imported')")
-    Model.from_estimator(mixture).save(tmp_path / "model.json")
-    text = (tmp_path / "model.json").read_text()
-    (tmp_path / "model.json").write_text(text.replace("outsiders.IsotropicEM", "trap.Mine"))
+    changed_file(mixture, tmp_path, assigned_by={"name": "trap.Mine", "parameters": {}})
     with pytest.raises(InputError, match=r"allow it by --algorithm trap\.Mine"):
         Model.load(tmp_path, ["outsiders.IsotropicEM"])
+
+
+def by(name: str, **parameters: Any) -> dict[str, Any]:
+    return {"assigned_by": {"name": f"outsiders.{name}", "parameters": parameters}}
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"memory": {"variances": [1.0]}}, "variances must be an array"),
         ({"memory": {"variances": [1.0, -1.0]}}, "variances must be an array"),
+        (by("Halves"), "has no assign"),
+        ({"memory": {"variances": [1.0]}}, "variances must be an array"),
         ({"memory": {"variances": [[1.0, 1.0]]}}, "variances must be an array"),
         ({"memory": {"variances": [1.0, "2"]}}, "memory.variances must be an array of numbers"),
         ({"memory": {"variances": [[1.0], 2.0]}}, "memory.variances must be an array of numbers"),
         ({"memory": {"variances": [True, True]}}, "memory.variances must be an array of numbers"),
         ({"assigned_by": "outsiders.IsotropicEM"}, "assigned_by must be a table"),
-        ({"assigned_by": {"name": "outsiders.IsotropicEM", "parameters": {"x": 1}}}, "cannot be"),
-        ({"assigned_by": {"name": "outsiders.Halves", "parameters": {}}}, "has no assign"),
-        (
-            {"assigned_by": {"name": "outsiders.IsotropicEM", "parameters": {"tol": 9}}},
-            "tol must be 0 to 1",
-        ),
+        (by("IsotropicEM", x=1), "cannot be"),
+        (by("IsotropicEM", tol=9), "tol must be 0 to 1"),
         ({"centers": [], "weights": []}, "weights must be a list of some numbers"),
         ({"converged": 1}, "converged must be true or false, not 1"),
         ({"last_round": -1}, "last_round must be a whole number of at least 0, not -1"),
     ],
 )
 def test_a_state_that_a_site_would_refuse_is_refused_in_a_file(tmp_path, mixture, change, message):
-    Model.from_estimator(mixture).save(tmp_path / "model.json")
-    content = json.loads((tmp_path / "model.json").read_text()) | change
-    (tmp_path / "model.json").write_text(json.dumps(content))
+    changed_file(mixture, tmp_path, **change)
     with pytest.raises(InputError, match=message):
         Model.load(tmp_path, ["outsiders.IsotropicEM", "outsiders.Halves"])
 
 
 def test_sites_label_their_rows_by_an_algorithm_that_they_allow(tmp_path, mixture):
     X = wide_and_narrow()
-    Model.from_estimator(mixture).save(tmp_path / "model.json")
-    content = json.loads((tmp_path / "model.json").read_text())
+    content = Model.from_estimator(mixture).plain()
 
     def chunks(_columns: object, _raw: bool) -> list[Data]:
         return [Data(X[:100]), Data(X[100:])]
@@ -236,17 +238,17 @@ def test_sites_label_their_rows_by_an_algorithm_that_they_allow(tmp_path, mixtur
     assert not keep_results(chunks, content, tmp_path / "results", allowed)
     lines = (tmp_path / "results" / "labels.csv").read_text().splitlines()[1:]
     written = np.array([line.split(",") for line in lines], dtype=float)
-    np.testing.assert_array_equal(written[:, 1], mixture.predict(X))
-    np.testing.assert_allclose(written[:, 2:], mixture.predict_proba(X), atol=1e-6)
+    assert_array_equal(written[:, 1], mixture.predict(X))
+    assert_allclose(written[:, 2:], mixture.predict_proba(X), atol=1e-6)
     with pytest.raises(InputError, match="which is no algorithm of fedcluster"):
         keep_results(chunks, content, tmp_path / "others")
 
 
 def test_the_results_of_every_run_stay(tmp_path):
-    results, rows = tmp_path / "results", [Data(np.array([[0.0], [1.0], [9.0]]))]
+    results, rows = tmp_path / "results", [Data(on_line(0, 1, 9))]
     contents = []
-    for centers in ([[0.0], [9.0]], [[1.0], [8.0]], [[2.0], [7.0]]):
-        model = Model(np.array(centers), np.array([2.0, 1.0]), ("x",))
+    for i in range(3):
+        model = Model(on_line(i, 9 - i), np.array([2.0, 1.0]), ("x",))
         contents.append(model.plain())
         for _ in range(2):  # a model that comes again after a kill is kept once
             assert not keep_results(lambda *_: rows, contents[-1], results)
@@ -269,37 +271,33 @@ def test_the_results_of_every_run_stay(tmp_path):
 def test_the_results_of_the_oldest_runs_go(tmp_path, monkeypatch):
     monkeypatch.setattr(worker.Versions, "runs_kept", 2)
     for i in range(5):
-        model = Model(np.array([[float(i)]]), np.array([3.0]), ("x",))
+        model = Model(on_line(i), np.array([3.0]), ("x",))
         assert not keep_results(lambda *_: [Data(np.zeros((3, 1)))], model.plain(), tmp_path)
         os.utime(tmp_path / "model.json", (i * 86400, i * 86400))
     kept = sorted(path.name for path in tmp_path.glob("earlier/*"))
     assert kept == ["19700102-000000", "19700103-000000", "19700104-000000"]
 
 
+PARTS = [on_line(0, 1), on_line(8, 9)]
+
+
 def test_what_has_no_centres_and_assigns_no_row_is_refused():
-    sites = [np.array([[0.0], [1.0]]), np.array([[8.0], [9.0]])]
     with pytest.raises(InputError, match=r"^Halves has no centres, so rows have no nearest one"):
-        FederatedKMeans(2, algorithm=Halves()).fit(sites)
+        FederatedKMeans(2, algorithm=Halves()).fit(PARTS)
     with pytest.raises(InputError, match="the state has no centres"):
         Assignment(State())
 
 
 def test_clusters_need_no_centres_where_rows_are_assigned(tmp_path):
-    sites = [np.array([[0.0], [1.0]]), np.array([[8.0], [9.0]])]
-    model = FederatedKMeans(2, algorithm=LabelledHalves()).fit(sites)
+    model = FederatedKMeans(2, algorithm=LabelledHalves()).fit(PARTS)
     assert model.labels_.tolist() == [0, 0, 1, 1]
     assert (model.n_clusters_, model.state_.memory["middle"].tolist()) == (2, [4.5])
     with pytest.raises(ValueError, match="LabelledHalves assigns labels, not memberships"):
-        model.predict_proba(sites[0])
+        model.predict_proba(PARTS[0])
     Model.from_estimator(model).save(tmp_path / "model.json")
     read = Model.load(tmp_path, [LabelledHalves])
     assert read.predict([[0.0], [9.0]]).tolist() == [0, 1]
     assert read.memberships([[0.0]]) is None
-
-
-def test_a_kmeans_that_labels_otherwise_is_not_made(mixture):
-    with pytest.raises(InputError, match=r"nearest centre, IsotropicEM does not: use predict"):
-        mixture.to_sklearn()
 
 
 class Says:
@@ -323,34 +321,18 @@ def test_what_is_neither_labels_nor_memberships_is_refused(given):
         Assignment(CLUSTERS, Says(*given)).labels(np.zeros((2, 1)))
 
 
-def test_rows_of_no_cluster_have_the_label_minus_one():
+def test_rows_of_no_cluster_have_the_label_minus_one_and_gaps_go_to_what_takes_them():
     rows = np.zeros((3, 1))
     shares = [[0.5, 0.4], [0.3, 0.3], [0.2, 0.4]]
     assert Assignment(CLUSTERS, Says(*shares)).labels(rows).tolist() == [0, -1, 1]
     assert Assignment(CLUSTERS, Says(0, -1, 1)).labels(rows).tolist() == [0, -1, 1]
-    gap = np.array([[0.0], [np.nan], [1.0]])
-    assert Assignment(CLUSTERS, Says(0, 1)).labels(gap).tolist() == [0, -1, 1]
+    assert Assignment(CLUSTERS, Says(0, 1)).labels(on_line(0, np.nan, 1)).tolist() == [0, -1, 1]
 
-
-def test_an_algorithm_that_takes_gaps_gets_them():
     class Gaps(Says):
         allowed = Allowed(gaps=True)
 
-    rows = np.array([[0.0, np.nan], [np.nan, np.nan], [1.0, 1.0]])
-    state = State.at(np.zeros((2, 2)))
-    assert Assignment(state, Gaps(1, 0)).labels(rows).tolist() == [1, -1, 0]
-
-
-def test_clients_of_sites_answer_a_mixture_as_the_estimator_does(mixture):
-    X = wide_and_narrow()
-    clients = [Client("a", Data(X[::2])), Client("b", Data(X[1::2]))]
-    other = FederatedKMeans(2, algorithm=IsotropicEM(), random_state=0, max_iter=500)
-    other.fit_clients(clients)
-    np.testing.assert_array_equal(other.state_.centers, mixture.state_.centers)
-    assert FederatedKMeans(2, algorithm=Lloyd(), random_state=0).fit([X]).algorithm_ == Lloyd()
-
-
-# Scores of clusters that rows are assigned to
+    gaps = np.array([[0.0, np.nan], [np.nan, np.nan], [1.0, 1.0]])
+    assert Assignment(State.at(np.zeros((2, 2))), Gaps(1, 0)).labels(gaps).tolist() == [1, -1, 0]
 
 
 def scored(model: Model, X: np.ndarray, y: np.ndarray) -> dict[str, float]:
@@ -374,10 +356,8 @@ def test_scores_are_those_of_the_clusters_that_rows_are_assigned_to(mixture):
 
 
 def test_rows_of_no_cluster_do_not_count_in_scores():
-    X = np.array([[0.0], [1.0], [50.0], [9.0], [10.0], [60.0]]).repeat(4, axis=0)
-    y = np.array([0, 0, 5, 1, 1, 5]).repeat(4)
-    state = State(np.array([[0.5], [9.5]]), np.array([2.0, 2.0]))
-    model = Model(state.centers, state.weights, ("x",), assigned_by=Near(5.0))
+    X, y = on_line(0, 1, 50, 9, 10, 60).repeat(4, axis=0), np.repeat([0, 0, 5, 1, 1, 5], 4)
+    model = Model(on_line(0.5, 9.5), np.array([2.0, 2.0]), ("x",), assigned_by=Near(5.0))
     scores = scored(model, X, y)
     assert scores["ari"] == 1.0
     assert scores["within"] == pytest.approx(4.0)
@@ -471,22 +451,16 @@ def test_texts_are_not_labelled_as_numbers():
         engine.ask([Task(Scatter(), State.at(np.eye(2)), preprocessor=how)])
 
 
-# Laws over states and memory
-
-
 STATES = [
     State(np.array([[4.0, 5.0], [6.0, 5.0]]), weights, memory={"variances": np.array([0.5, 2.0])})
     for weights in (np.array([9.0, 1.0]), np.array([2.0, 30.0]))
 ]
 
 
-def test_a_mixture_keeps_all_laws():
+def test_a_mixture_keeps_all_laws_and_a_broken_expectation_step_is_caught():
+    """Responsibilities divided by the site's rows, from the start and from given states."""
     check_laws(IsotropicEM(), n_rounds=4)
     check_laws(IsotropicEM(), states=STATES)
-
-
-def test_a_broken_expectation_step_is_caught():
-    """Responsibilities divided by the site's rows, from the start and from given states."""
     for states in (None, STATES):
         with pytest.raises(AssertionError, match='breaks the law "client_additive" in round 1'):
             check_laws(IsotropicEM(broken=True), states=states)
@@ -511,26 +485,26 @@ def test_a_step_that_breaks_in_a_later_round_is_caught_there_and_by_given_states
 
 
 @dataclass(frozen=True)
-class AllTogether(IsotropicEM):
+class Otherwise(IsotropicEM):
+    """One that assigns rows otherwise than its step does."""
+
+    def client_step(self, state: State, data: Data, rng: np.random.Generator) -> Summary:
+        return IsotropicEM().client_step(state, data, rng)
+
+
+class AllTogether(Otherwise):
     """A row's memberships depend on the rows that are asked about with it."""
 
     def assign(self, state: State, X: np.ndarray) -> np.ndarray:
         return super().assign(state, X - X.mean(axis=0))
 
-    def client_step(self, state: State, data: Data, rng: np.random.Generator) -> Summary:
-        return IsotropicEM().client_step(state, data, rng)
 
-
-@dataclass(frozen=True)
-class ByPlace(IsotropicEM):
+class ByPlace(Otherwise):
     """The first cluster is the largest, whatever the memory says."""
 
     def assign(self, state: State, X: np.ndarray) -> np.ndarray:
         memory = {"variances": np.arange(1.0, 1.0 + len(state.weights))}
         return super().assign(replace(state, memory=memory), X)
-
-    def client_step(self, state: State, data: Data, rng: np.random.Generator) -> Summary:
-        return IsotropicEM().client_step(state, data, rng)
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -29,6 +30,8 @@ from fedcluster_app.site.file import SiteFile
 pytestmark = pytest.mark.usefixtures("here", "short_searches")
 
 HOSPITALS = ("east", "north", "south")
+FILES = [f"{site}.csv" for site in HOSPITALS]
+WEST = 'name = "west"\n[source]\npath = "west.csv"\n'
 DATES = "dates; --set dates=age makes numbers of them, as do month, weekday, since and hour"
 
 
@@ -55,15 +58,18 @@ def truth() -> dict[str, np.ndarray]:
     return planted
 
 
-def files() -> list[str]:
-    return [f"{site}.csv" for site in HOSPITALS]
+def fit(*more: object) -> Any:
+    return run("fit", *FILES, "-k", 3, *more)
+
+
+def told(*words: object) -> Any:
+    """What a command says as JSON."""
+    return json.loads(run(*words, "--json").stdout)
 
 
 def labels(folder: str = "result/labels") -> np.ndarray:
-    paths = [Path(folder, f"{site}.csv") for site in HOSPITALS]
-    return np.concatenate(
-        [np.loadtxt(p, delimiter=",", skiprows=1, dtype=int)[:, 1] for p in paths]
-    )
+    read = (pd.read_csv(Path(folder, file))["cluster"].to_numpy() for file in FILES)
+    return np.concatenate([*read])
 
 
 def numeric(folder: str = "result") -> NumericColumn:
@@ -74,105 +80,90 @@ def numeric(folder: str = "result") -> NumericColumn:
 
 
 def test_the_first_command_works(truth) -> None:
-    ran = run("fit", *files(), "-k", 3)
+    ran = fit()
     assert ran.exit_code == 0
     assert ran.stderr.startswith("warning: not clustered by admitted (dates; --set dates=")
     assert ran.stderr.count("\n") == 1
     assert adjusted_rand_score(np.concatenate([truth[s] for s in HOSPITALS]), labels()) >= 0.95
-    decided = ran.stdout.partition("\n\n")[0].splitlines()
-    assert decided == [
+    assert ran.stdout.partition("\n\n")[0].splitlines() == [
         "Prepared: age, bmi and sbp with mean 0 and variance 1; ward and smoker as 5 columns of 0 "
         "and 1.",
-        "Left out: patient_id (it only counts the rows); admitted (dates; --set dates=age makes "
-        "numbers of them, as do month, weekday, since and hour).",
+        f"Left out: patient_id (it only counts the rows); admitted ({DATES}).",
         "Read with decimal commas: east.",
     ]
 
 
 def test_check_compares_the_sites_as_a_fit_would_see_them(truth, tmp_path) -> None:
     before = sorted(tmp_path.iterdir())
-    told = json.loads(run("check", *files(), "--json").stdout)
-    assert told["used"] == ["age", "bmi", "sbp", "ward", "smoker"]
-    assert told["left_out"] == {"patient_id": "it only counts the rows", "admitted": DATES}
-    assert told["sites"]["east"]["rows"] == 150
-    mean, deviation = told["moments"]["age"]["east"]
-    ages = [line.split(";")[2] for line in Path("east.csv").read_text().splitlines()[1:]]
-    numbers = np.array([float(age.replace(",", ".")) for age in ages])
-    np.testing.assert_allclose([mean, deviation], [numbers.mean(), numbers.std()])
-    shown = run("check", *files()).stdout
-    assert f"{numbers.mean():.4g} ± {numbers.std():.3g}" in shown
+    said = told("check", *FILES)
+    assert said["used"] == ["age", "bmi", "sbp", "ward", "smoker"]
+    assert said["left_out"] == {"patient_id": "it only counts the rows", "admitted": DATES}
+    assert said["sites"]["east"]["rows"] == 150
+    ages = pd.read_csv("east.csv", sep=";", decimal=",")["age"].to_numpy()
+    np.testing.assert_allclose(said["moments"]["age"]["east"], [ages.mean(), ages.std()])
+    shown = run("check", *FILES).stdout
+    assert f"{ages.mean():.4g} ± {ages.std():.3g}" in shown
     assert "Left out: patient_id (it only counts the rows); admitted (" in shown
     assert sorted(tmp_path.iterdir()) == before
 
 
-def test_columns_are_excluded_by_name(truth) -> None:
-    ran = run("fit", *files(), "-k", 3, "--exclude", "ward,admitted", "--json")
-    told = json.loads(ran.stdout)
-    assert told["columns"] == ["age", "bmi", "sbp", "smoker"]
-    assert told["preprocessing"]["left_out"] == {"patient_id": "it only counts the rows"}
-    said = fails("fit", *files(), "-k", 3, "--exclude", "size", "--overwrite")
-    assert said == (
+def test_columns_are_excluded_and_used_by_name(truth) -> None:
+    said = told("fit", *FILES, "-k", 3, "--exclude", "ward,admitted")
+    assert said["columns"] == ["age", "bmi", "sbp", "smoker"]
+    assert said["preprocessing"]["left_out"] == {"patient_id": "it only counts the rows"}
+    refused = "fit", *FILES, "-k", 3, "--overwrite"
+    assert fails(*refused, "--exclude", "size") == (
         "--exclude: no site has a column 'size'; there are patient_id, admitted, age, bmi, sbp, "
         "ward, smoker"
     )
-    both = ["--exclude", "age", "--columns", "age,bmi", "--overwrite"]
-    assert "--exclude 'age' is among --columns" in fails("fit", *files(), "-k", 3, *both)
-    Path("south.toml").write_text('name = "south"\n[source]\npath = "south.csv"\n')
-    out = ["--out", "one", "--json"]
-    ran = run("fit", "south.toml", "-k", 3, "--exclude", "ward,patient_id", *out)
-    assert json.loads(ran.stdout)["columns"] == ["age", "bmi", "sbp", "smoker"]
-
-
-def test_columns_that_were_set_aside_are_used_where_they_are_named(truth) -> None:
-    ran = run("fit", *files(), "-k", 3, "--columns", "patient_id,age", "--json")
-    assert json.loads(ran.stdout)["columns"] == ["patient_id", "age"]
+    both = fails(*refused, "--exclude", "age", "--columns", "age,bmi")
+    assert "--exclude 'age' is among --columns" in both
+    Path("south.toml").write_text(WEST.replace("west", "south"))
+    one = told("fit", "south.toml", "-k", 3, "--exclude", "ward,patient_id", "--out", "one")
+    assert one["columns"] == ["age", "bmi", "sbp", "smoker"]
+    chosen = told(*refused, "--columns", "patient_id,age")  # although it was set aside
+    assert chosen["columns"] == ["patient_id", "age"]
 
 
 def test_dates_become_numbers_and_the_model_knows_how(truth) -> None:
-    dates = ["--set", "dates.admitted=since:2021-01-01", "--json"]
-    ran = run("fit", *files(), "-k", 3, "--exclude", "patient_id", *dates)
-    told = json.loads(ran.stdout)
-    assert told["columns"] == ["admitted", "age", "bmi", "sbp", "ward", "smoker"]
+    since = ["--set", "dates.admitted=since:2021-01-01"]
+    said = told("fit", *FILES, "-k", 3, "--exclude", "patient_id", *since)
+    assert said["columns"] == ["admitted", "age", "bmi", "sbp", "ward", "smoker"]
     column = numeric()
     assert (column.name, column.date) == ("admitted", "since:2021-01-01")
     assert 300 < column.shift < 400  # the mean of 0 to 699 days
-    run("predict", "result", *files(), "--out", "new")
+    run("predict", "result", *FILES, "--out", "new")
     np.testing.assert_array_equal(labels("new"), labels())
-    every = run("fit", *files(), "-k", 3, "--set", "dates=month", "--out", "b", "--json")
-    assert "admitted" in json.loads(every.stdout)["columns"]
+    every = told("fit", *FILES, "-k", 3, "--set", "dates=month", "--out", "b")
+    assert "admitted" in every["columns"]
     assert numeric("b").date == "month"
-    said = fails("fit", *files(), "-k", 3, "--set", "dates.age=month", "--out", "c")
-    assert said == "dates: column 'age' holds no dates; admitted does"
-    said = fails("fit", *files(), "-k", 3, "--set", "dates.ward=month", "--out", "c")
-    assert re.fullmatch(r"dates: column 'ward' holds no dates; '\w+' is none", said)
-    said = fails("fit", *files(), "-k", 3, "--set", "dates=size", "--out", "c")
-    assert said.startswith("dates become age, age:YYYY-MM-DD, month, weekday, since, ")
+    for option, line in (
+        ("dates.age=month", "dates: column 'age' holds no dates; admitted does$"),
+        ("dates.ward=month", r"dates: column 'ward' holds no dates; '\w+' is none$"),
+        ("dates=size", "dates become age, age:YYYY-MM-DD, month, weekday, since, "),
+    ):
+        assert re.match(line, fails("fit", *FILES, "-k", 3, "--set", option, "--out", "c"))
 
 
 def test_what_values_mean_can_be_said() -> None:
-    north = "sbp,sex\n" + "".join(f"{130 + i % 9},{'FM'[i % 2]}\n" for i in range(40))
-    west = "sbp,sex\n" + "".join(
-        f"{16 + i % 5 / 2},{['female', 'male'][i % 2]}\n" for i in range(40)
-    )
-    Path("north.csv").write_text(north + "-999,F\n" * 4)
-    Path("west.csv").write_text(west)
-    said = ["--set", "missing_values=[-999]", "--set", "codes.sex={female='F',male='M'}"]
-    ran = run("fit north.csv west.csv -k 2 --set sites.west.factors.sbp=7.5 --json", *said)
-    told = json.loads(Path("result/model.json").read_text())["preprocessing"]["columns"]
-    assert [column.get("levels") for column in told] == [None, ["F", "M"]]
+    rows = range(40)
+    north = "".join(f"{130 + i % 9},{'FM'[i % 2]}\n" for i in rows) + "-999,F\n" * 4
+    west = "".join(f"{16 + i % 5 / 2},{['female', 'male'][i % 2]}\n" for i in rows)
+    for site, text in (("north", north), ("west", west)):
+        Path(f"{site}.csv").write_text("sbp,sex\n" + text)
+    command = "fit north.csv west.csv -k 2 --set"
+    said = ["missing_values=[-999]", "--set", "codes.sex={female='F',male='M'}"]
+    ran = told(command, "sites.west.factors.sbp=7.5", "--set", *said)
+    model = json.loads(Path("result/model.json").read_text())["preprocessing"]["columns"]
+    assert [column.get("levels") for column in model] == [None, ["F", "M"]]
     assert 130 < numeric().shift < 136
-    assert json.loads(ran.stdout)["preprocessing"]["missing"] == {"north": {"sbp": 4}}
-    for option, value, line in [
-        (
-            "--set",
-            "sites.west.factors.size=2",
-            "factors: site 'west' has no column 'size' to multiply",
-        ),
-        ("--set", "sites.west.factors.sbp=x", "sites.west.factors.sbp=x: 'x' is no factor"),
-        ("--set", "codes.female=F", "--set codes.female=F: codes.female must be a table of what "),
+    assert ran["preprocessing"]["missing"] == {"north": {"sbp": 4}}
+    for value, line in [
+        ("sites.west.factors.size=2", "factors: site 'west' has no column 'size' to multiply"),
+        ("sites.west.factors.sbp=x", "sites.west.factors.sbp=x: 'x' is no factor"),
+        ("codes.female=F", "--set codes.female=F: codes.female must be a table of what "),
     ]:
-        refused = fails("fit", "north.csv", "west.csv", "-k", 2, "--out", "no", option, value)
-        assert refused.startswith(line)
+        assert fails(command, value, "--out", "no").startswith(line)
 
 
 def test_a_site_file_says_it_too(truth) -> None:
@@ -185,15 +176,14 @@ def test_a_site_file_says_it_too(truth) -> None:
     site = SiteFile.load("east.toml")
     plain = replace(site, missing_values=(), factors={}, dates={})
     data, bare = (each.opened(raw=True).load() for each in (site, plain))
-    names = [column.name for column in data.columns]
-    sbp, age, ward = (names.index(name) for name in ("sbp", "age", "ward"))
-    np.testing.assert_array_equal(data.X[:, sbp], 2 * bare.X[:, sbp])
-    expected = np.where(bare.X[:, age] == 45.5, np.nan, bare.X[:, age])
-    np.testing.assert_array_equal(data.X[:, age], expected)
-    assert data.columns[ward].levels == ("Neuro", "Ortho")
-    assert np.isnan(data.X[:, ward]).any()
-    assert data.columns[names.index("admitted")].kind == "number"
-    assert bare.columns[names.index("admitted")].kind == "date"
+    at = {column.name: j for j, column in enumerate(data.columns)}
+    sbp, age, ward = (data.X[:, at[name]] for name in ("sbp", "age", "ward"))
+    np.testing.assert_array_equal(sbp, 2 * bare.X[:, at["sbp"]])
+    own = bare.X[:, at["age"]]
+    np.testing.assert_array_equal(age, np.where(own == 45.5, np.nan, own))
+    assert data.columns[at["ward"]].levels == ("Neuro", "Ortho")
+    assert np.isnan(ward).any()
+    assert [each.columns[at["admitted"]].kind for each in (data, bare)] == ["number", "date"]
     shown = run("check", "east.toml").stdout
     assert "Column 'patient_id' would be clustered by: it only counts the rows; choose" in shown
     for line, said in [
@@ -206,14 +196,6 @@ def test_a_site_file_says_it_too(truth) -> None:
             SiteFile.load("bad.toml")
 
 
-# Samples
-
-
-def site_of(**columns: np.ndarray) -> SourceSummary:
-    data = Data(np.column_stack(list(columns.values())), columns=tuple(map(Column, columns)))
-    return SourceSummary.from_data(data)
-
-
 def test_a_sample_of_many_rows_knows_the_extremes_of_all() -> None:
     values = np.arange(100_000.0) % 1000
     values[77_777] = 1e9
@@ -222,32 +204,28 @@ def test_a_sample_of_many_rows_knows_the_extremes_of_all() -> None:
     assert sample.values[-2] < 1000
 
 
+SEVENTHS = np.arange(40) % 7
+ANY = np.random.default_rng(0)
+
+
 @pytest.mark.parametrize(
     ("name", "values", "left_out"),
     [
         ("x", np.arange(5, 45), "it only counts the rows"),
-        ("x", np.random.default_rng(0).permutation(60) + 7, "no two are equal, a key"),
-        ("x", np.random.default_rng(0).integers(10**8, 10**9, 50), "no two are equal, a key"),
-        ("PatientID", np.arange(40) % 7, "its name is that of a key"),
-        ("zip_code", np.arange(40) % 7, "its name is that of a code: --categories auto,zip_code"),
-        ("x", np.arange(40) % 7, None),
-        ("x", np.random.default_rng(0).permutation(60) / 2, None),
-        ("x", np.random.default_rng(0).lognormal(9, 1, 60).round(), None),
-        ("paid", np.arange(40) % 7, None),
-        ("valid", np.arange(40) % 7, None),
+        ("x", ANY.lognormal(9, 1, 60).round(), None),
+        ("zip_code", SEVENTHS, "its name is that of a code: --categories auto,zip_code"),
+        ("x", SEVENTHS, None),
+        ("x", ANY.permutation(60) / 2, None),
+        ("paid", SEVENTHS, None),
+        ("valid", SEVENTHS, None),
     ],
 )
 def test_numbers_that_are_no_measurements_are_left_out(name, values, left_out) -> None:
-    measured = np.random.default_rng(1).normal(size=len(values))
-    found = screened({"a": site_of(**{name: values.astype(float), "m": measured})}).left_out
-    if left_out is None:
-        assert found == {}
-    else:
-        assert list(found) == [name]
-        assert left_out in found[name]
-
-
-# What sites tell of each other
+    X = np.column_stack([values, np.random.default_rng(1).normal(size=len(values))])
+    data = Data(X, columns=(Column(name), Column("m")))
+    found = screened({"a": SourceSummary.from_data(data)}).left_out
+    assert list(found) == ([name] if left_out else [])
+    assert not left_out or left_out in found[name]
 
 
 def write(name: str, columns: dict[str, object]) -> str:
@@ -255,61 +233,15 @@ def write(name: str, columns: dict[str, object]) -> str:
     return f"{name}.csv"
 
 
-def test_another_unit_at_a_site_is_named_with_the_factor_that_mends_it() -> None:
-    rng = np.random.default_rng(0)
-    sbp = {site: rng.normal(138, 18, 80).round(1) for site in ("north", "south", "west")}
-    sbp["west"] = (sbp["west"] / 7.50062).round(2)
-    files = [write(site, {"sbp": sbp[site], "age": rng.normal(60, 9, 80).round()}) for site in sbp]
-    ran = run("fit", *files, "-k", 2)
-    line, *_ = [each for each in ran.stderr.splitlines() if "'sbp'" in each]
-    assert line.startswith("warning: column 'sbp' has mean 18.")
-    assert line.endswith(
-        "elsewhere, as of kPa and mmHg: if it is another unit, say "
-        "--set sites.west.factors.sbp=7.50062"
-    )
-    mended = ["--set", "sites.west.factors.sbp=7.50062", "--overwrite"]
-    assert run("fit", *files, "-k", 2, *mended).stderr == ""
-
-
-def test_one_thing_under_two_names_is_named_with_the_codes_that_mend_it() -> None:
-    rng = np.random.default_rng(0)
-    sex = {"north": ["F", "M"], "south": ["female", "male"]}
-    ward = {"north": ["Cardio", "Neuro"], "south": ["cardio", "Neuro "]}
-    files = [
-        write(
-            site,
-            {
-                "age": rng.normal(60, 9, 80).round(),
-                "sex": rng.choice(sex[site], 80),
-                "ward": rng.choice(ward[site], 80),
-            },
-        )
-        for site in sex
-    ]
-    ran = run("fit", *files, "-k", 2)
-    assert ran.stderr.splitlines() == [
-        "note: site 'south', column 'ward': 'cardio' is taken for 'Cardio'",
-        "warning: column 'sex': 'F' at north and 'female' at south, 'M' at north and 'male' at "
-        'south seem to be one each; say --set \'codes.sex={female = "F", male = "M"}\'',
-    ]
-    codes = "codes.sex={female='F', male='M'}"
-    ran = run("fit", *files, "-k", 2, "--set", codes, "--overwrite", "--json")
-    [note] = json.loads(ran.stdout)["warnings"]
-    assert note.endswith("'cardio' is taken for 'Cardio'")
-
-
 def test_values_that_bounds_move_are_counted_by_column_and_site() -> None:
     north = write("north", {"age": [*range(20, 80), 140, 150, -3], "bmi": np.arange(63.0)})
     south = write("south", {"age": [*range(30, 60)], "bmi": np.arange(30.0)})
-    ran = run(
-        "fit", north, south, "-k", 2, "--set", "prepare.bounds={age=[0,120],bmi=[0,62]}", "--json"
-    )
-    told = json.loads(ran.stdout)
-    assert told["preprocessing"]["clipped"] == {"north": {"age": 3}}
-    assert "Moved to the bounds: 3 of age at north." in told["prepared"]
-    held = ["--min-cluster-size", 3, "--overwrite", "--json"]
-    ran = run("fit", north, south, "-k", 2, "--set", "prepare.bounds.age=[0,120]", *held)
-    assert json.loads(ran.stdout)["preprocessing"]["clipped"] == {}  # two above, one below
+    fit = "fit", north, south, "-k", 2, "--set"
+    said = told(*fit, "prepare.bounds={age=[0,120],bmi=[0,62]}")
+    assert said["preprocessing"]["clipped"] == {"north": {"age": 3}}
+    assert "Moved to the bounds: 3 of age at north." in said["prepared"]
+    held = ["--min-cluster-size", 3, "--overwrite"]  # two above, one below
+    assert told(*fit, "prepare.bounds.age=[0,120]", *held)["preprocessing"]["clipped"] == {}
 
 
 @pytest.mark.parametrize(
@@ -331,11 +263,14 @@ def test_a_factor_between_units_changes_mean_and_deviation_alike(here, there, fa
     assert back[:1] == ([] if factor is None else [pytest.approx(1 / factor)])
 
 
-def told(rows: dict[str, np.ndarray]) -> list[str]:
-    """What is said of one column, from means, deviations and numbers of values."""
-    moments = {site: (float(x.mean()), float(x.std())) for site, x in rows.items()}
-    counts = {site: float(len(x)) for site, x in rows.items()}
-    return list(unit_warnings({"crp": moments}, {"crp": counts}))
+def told_of(**columns: dict[str, np.ndarray]) -> list[str]:
+    """What is said of columns, from means, deviations and numbers of values."""
+    moments = {
+        name: {site: (float(x.mean()), float(x.std())) for site, x in rows.items()}
+        for name, rows in columns.items()
+    }
+    counts = {name: {s: float(len(x)) for s, x in rows.items()} for name, rows in columns.items()}
+    return list(unit_warnings(moments, counts))
 
 
 @pytest.mark.parametrize("tail", [0.5, 0.8, 1.0, 1.3])
@@ -346,7 +281,7 @@ def test_another_unit_of_a_column_with_a_long_tail_is_seen(tail) -> None:
         factor = rng.choice([10.0, 18.0182, 88.42, 1000.0]) ** rng.choice([-1, 1])
         sizes = rng.integers(100, 600, 4)
         rows = {site: rng.lognormal(0, tail, n) for site, n in zip("abcd", sizes, strict=True)}
-        lines = told(rows | {"c": rows["c"] * factor})
+        lines = told_of(crp=rows | {"c": rows["c"] * factor})
         if lines:
             right += len(lines) == 1 and "--set sites.c.factors.crp=" in lines[0]
             near += abs(np.log(float(re.findall(r"crp=([\d.e-]+\d)", lines[0])[0]) * factor)) < 0.8
@@ -365,7 +300,7 @@ def test_long_tails_of_one_unit_are_no_other_unit(kind) -> None:
             x = rng.lognormal(0.5 * rng.normal() if kind == "moved" else 0.0, tail, n)
             x = rng.pareto(rng.uniform(1, 3), n) + 1 if kind == "heavier" else x
             rows[site] = x * (rng.random(n) < rng.uniform(0.1, 0.6)) if kind == "zeros" else x
-        alarms += bool(told(rows))
+        alarms += bool(told_of(crp=rows))
     assert alarms <= 4  # of sites whose medians differ by a factor of 8 by themselves
 
 
@@ -378,12 +313,7 @@ def test_many_columns_in_other_units_are_no_site_of_another_kind() -> None:
         columns[f"v{j}"] = x | {"c": x["c"] * factor}
 
     def said() -> list[str]:
-        moments = {
-            name: {site: (float(x.mean()), float(x.std())) for site, x in rows.items()}
-            for name, rows in columns.items()
-        }
-        counts = {name: dict.fromkeys("abc", 300.0) for name in columns}
-        return [re.findall(r"(v\d)=", line)[0] for line in unit_warnings(moments, counts)]
+        return [re.findall(r"(v\d)=", line)[0] for line in told_of(**columns)]
 
     assert said() == ["v2", "v3", "v4"]
     columns["v0"]["c"] += 5.0
@@ -409,63 +339,29 @@ def test_columns_in_other_units_are_no_sign_that_others_are_of_another_kind() ->
         for (name, moments), factor in zip(usual.items(), (1.0, *(7.50062,) * 4), strict=True)
     }
     lines = list(unit_warnings(columns, {name: dict.fromkeys("abcd", 300.0) for name in columns}))
-    assert [re.findall(r"(v\d)=", line) for line in lines] == [
-        ["v1"],
-        ["v2"],
-        ["v3"],
-        ["v4"],
-    ]
+    assert [re.findall(r"(v\d)=", line) for line in lines] == [[f"v{j}"] for j in range(1, 5)]
 
 
 def test_of_two_sites_nobody_knows_which_has_another_unit() -> None:
     x = np.random.default_rng(0).lognormal(0, 1, 500)
-    assert told({"a": x, "b": 88.42 * x}) == []
-    assert len(told({"a": x, "b": x[::-1] * 88.42, "c": 1.1 * x})) == 1
-    assert told({"a": x, "b": x * 88.42, "c": 10 * x}) == []
-
-
-def test_fahrenheit_is_a_factor_and_a_shift() -> None:
-    sites = {"a": (36.8, 0.7), "b": (36.9, 0.6), "c": (98.3, 1.2)}
-    [line] = unit_warnings({"temp": sites})
-    assert "at c, 36.8 and 0.65 elsewhere, as of degrees Fahrenheit" in line
-    assert line.endswith("say --set sites.c.factors.temp=0.555556x-17.7778")
-
-
-@pytest.mark.parametrize(
-    ("name", "here", "there", "units"),
-    [
-        ("temp", (53.6, 14.4), (12.0, 8.0), "Fahrenheit"),  # a year of weather
-        ("body_mass_g", (10.4, 1.73), (3710.0, 431.0), "grams and pounds"),
-        ("bill_length_mm", (1.78, 0.19), (41.6, 4.4), "millimetres and inches"),
-        ("hours", (1.78, 0.19), (41.6, 4.4), "hours and days"),
-        ("t", (310.0, 0.7), (36.9, 0.7), "kelvins"),
-    ],
-)
-def test_the_name_of_a_column_says_which_units_there_may_be(name, here, there, units) -> None:
-    """Of sites with other mixtures of clusters, factors of 24 and 25.4 can't be told apart."""
-    for own, other, site in ((here, there, "c"), (there, here, "c")):
-        sites = {"a": other, "b": (other[0] + 0.1 * other[1], other[1]), "c": own}
-        [line] = unit_warnings({name: sites})
-        assert units in line.partition("as of ")[2].partition(", or else")[0]
-        assert f"--set sites.{site}.factors.{name}=" in line
+    assert told_of(crp={"a": x, "b": 88.42 * x}) == []
+    assert len(told_of(crp={"a": x, "b": x[::-1] * 88.42, "c": 1.1 * x})) == 1
+    assert told_of(crp={"a": x, "b": x * 88.42, "c": 10 * x}) == []
 
 
 def test_what_no_unit_explains_is_named_with_what_was_measured() -> None:
     """A column that lies six deviations off at a site whose other columns are as elsewhere."""
     alike = dict.fromkeys("abc", (5.0, 1.0))
-    columns = {
-        "x": {"a": (50.0, 5.0), "b": (51.0, 5.0), "c": (280.0, 15.0)},
-        "y": alike,
-        "z": alike,
-    }
+    x = {"a": (50.0, 5.0), "b": (51.0, 5.0), "c": (280.0, 15.0)}
+    columns = {"x": x, "y": alike, "z": alike}
     counts = {name: dict.fromkeys("abc", 100.0) for name in columns}
     [line] = unit_warnings(columns, counts)
     assert "at c, 50.5 and 5 elsewhere, about 3x+128 of that, as no mixture" in line
     assert line.endswith("say --set sites.c.factors.x=0.333x-42.8")
-    assert not list(unit_warnings({**columns, "x": {**columns["x"], "c": (75.0, 15.0)}}, counts))
+    assert not list(unit_warnings(columns | {"x": x | {"c": (75.0, 15.0)}}, counts))
     moved = {"a": (5.0, 1.0), "b": (5.0, 1.0), "c": (9.0, 1.0)}
     assert not list(unit_warnings({**columns, "y": moved, "z": moved}, counts))  # other rows
-    assert not list(unit_warnings({"x": columns["x"]}, {"x": counts["x"]}))  # nothing beside it
+    assert not list(unit_warnings({"x": x}, {"x": counts["x"]}))  # nothing beside it
 
 
 def test_a_factor_takes_a_shift() -> None:
@@ -477,12 +373,10 @@ def test_a_factor_takes_a_shift() -> None:
     assert "as of degrees Fahrenheit and Celsius" in line
     assert line.endswith("--set sites.west.factors.temp=0.555556x-17.7778")
     option = line.partition("say ")[2].split()
-    told = run("check", *files, *option, "--json").stdout
-    assert not json.loads(told)["warnings"]
-    assert abs(json.loads(told)["moments"]["temp"]["west"][0] - 12) < 1
-    Path("west.toml").write_text(
-        'name = "west"\n[source]\npath = "west.csv"\n[factors]\ntemp = "0.555556x-17.7778"\n'
-    )
+    said = told("check", *files, *option)
+    assert not said["warnings"]
+    assert abs(said["moments"]["temp"]["west"][0] - 12) < 1
+    Path("west.toml").write_text(WEST + '[factors]\ntemp = "0.555556x-17.7778"\n')
     data = SiteFile.load("west.toml").opened(raw=True).load()
     np.testing.assert_allclose(data.X[:, 0], (temp["west"].round(1) - 32) / 1.8, atol=1e-3)
 
