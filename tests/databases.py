@@ -33,41 +33,32 @@ class Server:
     def url(self) -> str:
         return f"postgresql+psycopg://fed:${{FED_PASSWORD}}@127.0.0.1:{self.port}/postgres"
 
-    def execute(self, *statements: str) -> None:
+    def connect(self) -> Any:
         import psycopg
 
-        with psycopg.connect(self._dsn(), autocommit=True) as connection:
+        return psycopg.connect(
+            f"host=127.0.0.1 port={self.port} user=fed dbname=postgres",
+            password=PASSWORD,
+            autocommit=True,
+        )
+
+    def execute(self, *statements: str) -> None:
+        with self.connect() as connection:
             for statement in statements:
                 connection.execute(statement)
 
-    def _dsn(self) -> str:
-        import psycopg
-
-        return psycopg.conninfo.make_conninfo(
-            host="127.0.0.1", port=self.port, user="fed", password=PASSWORD, dbname="postgres"
-        )
-
     def start(self) -> None:
-        options = ["fsync=off", "listen_addresses=127.0.0.1", "unix_socket_directories="]
-        with (self.folder / "log").open("wb") as log:
-            self.process = subprocess.Popen(
-                [
-                    *map(str, (self.programs / "postgres", "-D", self.folder / "data")),
-                    *("-p", str(self.port)),
-                    *(word for option in options for word in ("-c", option)),
-                ],
-                stdout=log,
-                stderr=log,
-                **_unprivileged(),
-            )  # fmt: skip
-        self._wait()
-
-    def _wait(self) -> None:
         import psycopg
 
+        command: list[Any] = [self.programs / "postgres", "-D", self.folder / "data"]
+        command += ["-p", str(self.port)]
+        for option in ("fsync=off", "listen_addresses=127.0.0.1", "unix_socket_directories="):
+            command += ["-c", option]
+        with (self.folder / "log").open("wb") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, **_unprivileged())
         for _ in range(200):
             try:
-                psycopg.connect(self._dsn()).close()
+                self.connect().close()
                 return
             except psycopg.OperationalError:
                 time.sleep(0.1)
@@ -100,19 +91,16 @@ def running() -> Iterator[Server]:
         if user := _unprivileged().get("user"):
             shutil.chown(folder, user)
             shutil.chown(folder / "password", user)
-        _run(
+        command: list[Any] = [
             found / "initdb", "-D", folder / "data", "-U", "fed", "-A", "scram-sha-256", "-N",
             f"--pwfile={folder / 'password'}", "--encoding=UTF8", "--no-locale",
-        )  # fmt: skip
+        ]  # fmt: skip
+        subprocess.run(command, check=True, capture_output=True, cwd="/", **_unprivileged())
         server.start()
         yield server
     finally:
         server.stop()
         shutil.rmtree(folder)
-
-
-def _run(*command: str | Path) -> None:
-    subprocess.run(command, check=True, capture_output=True, cwd="/", **_unprivileged())
 
 
 def _unprivileged() -> dict[str, Any]:

@@ -58,7 +58,7 @@ def refused(path: str, columns: Any = None, sites: Any = None, **said: Any) -> s
     return str(error.value)
 
 
-def site(path: str | None, *lines: str, name: str = "north", **source: Any) -> Any:
+def site_file(path: str | None, *lines: str, name: str = "north", **source: Any) -> Any:
     """A site file with more lines, and a file or something else as its source."""
     source |= {"path": path} if path else {}
     said = [f"{key} = {json.dumps(value)}" for key, value in source.items()]

@@ -17,7 +17,7 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from readings import RAW, read, refused, site, write
+from readings import RAW, read, refused, site_file, write
 from typed import fails, remedies, run
 
 from fedcluster import FederatedKMeans
@@ -74,10 +74,10 @@ def test_a_german_file_is_read(text: str, path: str) -> None:
 def test_a_site_file_says_what_decimals_begin_with(text, path, in_memory, monkeypatch):
     monkeypatch.setattr(spool, "READ", 6)
     lines = [f"values_in_memory = {in_memory}", 'label_column = "Note"']
-    weighed = site(write(path, text), *lines, 'weight_column = "Gewicht"', decimal=",")
+    weighed = site_file(write(path, text), *lines, 'weight_column = "Gewicht"', decimal=",")
     with pytest.raises(InputError, match=r"'Gewicht', row 2 .*: the value is missing"):
         len(weighed.rows(raw=True))
-    held = site(path, *lines, decimal=",").rows(raw=True)
+    held = site_file(path, *lines, decimal=",").rows(raw=True)
     assert isinstance(held, Data) == bool(in_memory)
     data = held if isinstance(held, Data) else held.load()
     np.testing.assert_array_equal(data.X[:, :3], VALUES)
@@ -110,9 +110,9 @@ def test_parquet_has_no_decimal_sign_and_that_of_csv_is_a_point_or_a_comma() -> 
     said = refused("a.parquet", decimal=",")
     assert "'1,5' has a decimal comma; save the file with decimal p" in said
     with pytest.raises(InputError, match=r"decimal is for CSV, and .*a\.parquet is none"):
-        site("a.parquet", decimal=",").rows()
+        site_file("a.parquet", decimal=",").rows()
     with pytest.raises(InputError, match=r"""\[source\], decimal must be "\." or ",", not ';'"""):
-        site(write("a.csv", GERMAN), decimal=";")
+        site_file(write("a.csv", GERMAN), decimal=";")
 
 
 def test_a_german_date_is_a_date() -> None:
@@ -226,9 +226,6 @@ def test_any_decimal_is_rounded_once(digits: int, scale: int) -> None:
     assert np.isnan(as_floats(column)[1])
 
 
-# The command line
-
-
 @pytest.fixture
 def files() -> list[str]:
     """Two German files, and the same rows in the usual form and in site files."""
@@ -242,7 +239,7 @@ def files() -> list[str]:
         frame.to_csv(f"{name}.csv", sep=";", decimal=",", index=False)
         frame.to_csv(f"usual/{name}.csv", index=False)
         limits = "limits = { min_rows = 1, min_cluster_size = 1 }"
-        site(f"{name}.csv", limits, name=name, decimal=",")
+        site_file(f"{name}.csv", limits, name=name, decimal=",")
     return ["north.csv", "south.csv"]
 
 
@@ -284,12 +281,12 @@ def test_site_files_say_it_themselves(files: list[str]) -> None:
 
 def test_check_shows_them(files: list[str]) -> None:
     for source in ({"decimal": ","}, {}):
-        site("north.csv", **source)
+        site_file("north.csv", **source)
         found = json.loads(run("check", "north.toml", "--json").stdout)["columns"]
         assert [column["holds"] for column in found] == ["number", "number", "text"]
-    site("north.csv", decimal=".")
+    site_file("north.csv", decimal=".")
     said = run("check", "north.toml").stdout
     assert said.count("  decimal commas  ") == 2
     assert 'Größe, Gewicht may have decimal commas: then write decimal = "," under' in said
-    site("usual/north.csv", decimal=",")
+    site_file("usual/north.csv", decimal=",")
     assert "may have decimal points: then leave decimal" in run("check", "north.toml").stdout

@@ -1,20 +1,29 @@
-"""More doors: SQLite, DuckDB, SAS, SPSS and Stata, read as any table is."""
+"""More doors: databases, statistics programs, files elsewhere and objects of other libraries."""
 
 import datetime
+import gzip
+import io
+import re
 import sqlite3
+import subprocess
 import sys
+import threading
 from contextlib import closing, nullcontext
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
-from readings import RAW, read, refused, site
+from readings import RAW, read, refused, site_file
 from sklearn.base import clone
+from typed import run
 
 from fedcluster import FederatedKMeans
-from fedcluster.errors import ReadingNote
+from fedcluster.errors import InputError, ReadingNote
+from fedcluster.frames.rows import FileSource
 from fedcluster.preprocessing import PreprocessingSpec
+from fedcluster_app.cli._reading import named_sources
 
 pytestmark = pytest.mark.usefixtures("here")
 
@@ -46,7 +55,7 @@ def test_a_table_of_sqlite_is_read_without_a_site_file_and_only_read():
     np.testing.assert_array_equal(rows.data.X, expected)
     assert Path("clinic.sqlite").read_bytes() == before
     assert [path.name for path in Path().iterdir()] == ["clinic.sqlite"]
-    held = site("clinic.sqlite", table="patients").rows(["age", "n"], raw=True)
+    held = site_file("clinic.sqlite", table="patients").rows(["age", "n"], raw=True)
     np.testing.assert_array_equal(held.X, expected[:, [0, 2]])
 
 
@@ -146,6 +155,130 @@ def test_without_the_extra_one_line_names_it(module, file, extra, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     Path(file).write_bytes(b"")
     assert f'reading {file} needs pip install "fedcluster[{extra}]"' in refused(file, RAW)
+
+
+# Files elsewhere: fetched once, named as they are there, and nothing secret is shown
+
+
+ELSEWHERE = "key;age\nk1;1,5\nk2;2,5\nk3;90,25\nk4;91,5\n"
+
+
+@pytest.fixture(autouse=True)
+def _no_proxy(monkeypatch):
+    for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def server():
+    """The address of a server on the loopback interface, and what it was asked."""
+    asked = []
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            found = "north" in self.path
+            body = ELSEWHERE.encode() if found else b""
+            self.send_response(200 if found else 403)
+            self.end_headers()
+            self.wfile.write(gzip.compress(body) if ".gz" in self.path else body)
+
+        def log_message(self, *args):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as httpd:
+        thread = threading.Thread(target=httpd.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{httpd.server_address[1]}", asked
+        httpd.shutdown()
+        thread.join()
+
+
+def not_fetched(address):
+    """The line that says why a file is not fetched; it holds no secret."""
+    with pytest.raises(InputError) as said:
+        named_sources([address])
+    assert "s3cr3t" not in str(said.value)
+    assert "\n" not in str(said.value)
+    return str(said.value)
+
+
+def test_a_file_of_a_web_server_is_fetched_once_and_named_after_its_path(server):
+    address, asked = server
+    given = [f"{address}/d/north.csv?token=s3cr3t", f"south={address}/north.csv.gz"]
+    how = "fit -k 2 --append --id-column key --out out --set sites.north.decimal=,"
+    ran = run(how, *given)
+    assert ran.exit_code == 0, ran.stderr
+    assert sorted(path.name for path in Path("out/labels").iterdir()) == ["north.csv", "south.csv"]
+    assert asked == ["/d/north.csv?token=s3cr3t", "/north.csv.gz"]
+    for text in (ran.stdout, ran.stderr, *map(Path.read_text, Path("out").glob("*.*"))):
+        assert "s3cr3t" not in text
+
+
+def test_an_address_of_a_store_is_read_by_arrow(tmp_path):
+    Path("a b.csv").write_text("x\n1\n2\n")
+    rows = read(f"it=file://{tmp_path}/a%20b.csv")
+    assert rows.name == "it"
+    assert rows.data.X.tolist() == [[1], [2]]
+
+
+@pytest.mark.parametrize(
+    ("path", "line"),
+    [
+        ("/other.csv?sig=s3cr3t", "/other.csv cannot be fetched: the server answers 403; check"),
+        ("/?sig=s3cr3t", "/ names no file"),
+    ],
+)
+def test_what_cannot_be_fetched_is_one_line_without_secrets(server, path, line):
+    assert line in not_fetched(server[0] + path)
+
+
+def test_nobody_there_is_one_line():
+    said = not_fetched("http://me:s3cr3t@127.0.0.1:1/a.csv?sig=s3cr3t")
+    assert re.match(r"http://127\.0\.0\.1/a\.csv cannot be fetched: \w+Error; ", said)
+    said = not_fetched("https://me:s3cr3t@x/a.csv:decimal=;")
+    assert said.startswith("decimal of a file is a key")
+
+
+def test_other_stores_are_read_by_fsspec(monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+
+    def opened(self, path, mode="rb", **options):
+        if "secret" in path:
+            raise LookupError("of a library of its own, s3cr3t")
+        return io.BytesIO(ELSEWHERE.encode())
+
+    shelf = type("Shelf", (fsspec.AbstractFileSystem,), {"protocol": "sftp", "_open": opened})
+    fsspec.register_implementation("sftp", shelf, clobber=True)
+    [(site, source)] = named_sources(["sftp://me@x.example/d/north.csv"]).items()
+    assert isinstance(source, FileSource)
+    assert (site, source.path.name, source.path.read_text()) == ("north", "north.csv", ELSEWHERE)
+    said = not_fetched("sftp://me:s3cr3t@x.example/secret.csv")
+    assert re.match("sftp://x.example/secret.csv .* fetched: LookupError;", said)
+
+    def lacking(address, mode):
+        raise ImportError("SFTPFileSystem requires 'paramiko' to be installed\nand more")
+
+    monkeypatch.setattr(fsspec, "open", lacking)
+    said = not_fetched("sftp://x.example/b.csv")
+    assert re.search(r"/b.csv cannot be fetched: SFTP.* 'paramiko' to be ins", said)
+
+
+def test_without_fsspec_one_line_says_what_it_needs(monkeypatch):
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    said = not_fetched("sftp://me:s3cr3t@x.example/a.csv?b=s3cr3t")
+    needed = 'that needs pip install "fedcluster[fsspec]"'
+    assert said == f"sftp://x.example/a.csv cannot be fetched: {needed}"
+
+
+def test_copies_go_when_the_process_ends(tmp_path):
+    Path("a.csv").write_text("x\n1\n")
+    code = f"from fedcluster_app.tables.remote import fetched; print(fetched('file://{tmp_path}/a.csv'))"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    copy = Path(ran.stdout.strip())
+    assert copy.name == "a.csv"
+    assert not copy.exists()
+    assert not copy.parent.parent.exists()
 
 
 def frame():

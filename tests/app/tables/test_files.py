@@ -1,6 +1,8 @@
 """Files of rows: what is read, and what is said of files that cannot be read."""
 
+import csv
 import gzip
+import io
 import os
 import re
 import stat
@@ -15,17 +17,17 @@ import pyarrow.parquet
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from readings import RAW, read, refused, site, workbook, write
+from readings import RAW, read, refused, site_file, workbook, write
 
 from fedcluster.core.files import atomic_write, json_text, write_durably
 from fedcluster.errors import InputError, ReadingNote
-from fedcluster.frames.columns import column_list
-from fedcluster.frames.reader import ColumnRoles
+from fedcluster.frames.columns import column_list, extremes
+from fedcluster.frames.reader import ColumnRoles, Reader
 from fedcluster.frames.rows import FileSource
 from fedcluster_app.cli._options import ValueOptions
 from fedcluster_app.cli._reading import named_sources, read_sites
 from fedcluster_app.tables import outputs
-from fedcluster_app.tables._files import values_in
+from fedcluster_app.tables._files import CsvFile, values_in
 from fedcluster_app.tables.outputs import atomic_folder, check_folder, label_files
 
 pytestmark = pytest.mark.usefixtures("here")
@@ -36,19 +38,13 @@ TWO = "x,y\n1,2\n3,4\n"
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        (TWO, "a.csv"),
-        (TWO, "packed.csv.gz"),
-        (TWO, "A.CSV"),
-        ("x;y\n1;2\n3;4\n", "semicolon.csv"),
-        ("x\ty\n1\t2\n3\t4\n", "tab.csv"),
-        ("x\ty\n1\t2\n3\t4\n", "tab.tsv"),
-        ("x|y\n1|2\n3|4\n", "bar.csv"),
-        ("\ufeffx,y\r\n1,2\r\n3,4\r\n", "bom.csv"),
-        ('"x", y \n1, 2\n 3 ,4', "blanks.csv"),
+        (TWO, "a.csv"), (TWO, "packed.csv.gz"), (TWO, "A.CSV"), ("x|y\n1|2\n3|4\n", "bar.csv"),
+        ("x;y\n1;2\n3;4\n", "semicolon.csv"), ("x\ty\n1\t2\n3\t4\n", "tab.csv"),
+        ("x\ty\n1\t2\n3\t4\n", "tab.tsv"), ("\ufeffx,y\r\n1,2\r\n3,4\r\n", "bom.csv"),
+        ('"x", y \n1, 2\n 3 ,4', "blanks.csv"), ("x,y\n+1,2e0\n3,4.\n", "signs.csv"),
         ("\nx,y\n\n1,2\n\n\n3,4\n\n", "blank_lines.csv"),
-        ("x,y\n+1,2e0\n3,4.\n", "signs.csv"),
     ],
-)
+)  # fmt: skip
 def test_dialects_of_csv_are_read_alike(text, name):
     table = read(write(name, text))
     assert table.columns == ("x", "y")
@@ -124,12 +120,6 @@ def test_sites_are_named_after_files_or_as_they_are_told():
         "c=d": "c=d.csv",
         "x.y": "x.y.parquet",
     }
-    with pytest.raises(InputError) as said:
-        named_sources(["a/north.csv", "b/north.parquet"])
-    assert str(said.value) == (
-        "two sites are called 'north' (a/north.csv and b/north.parquet); give one of them another "
-        "name, as in north-2=b/north.parquet"
-    )
 
 
 def test_what_is_said_of_a_site_counts_before_what_is_said_of_all():
@@ -188,11 +178,6 @@ def cell(column, row, line):
         ("when,x y,z\n2024-01-01,1,2\n", ["when", "x y", "z"],
          cell("when", 1, 2) + "the value, a date, is not a number; "
          "choose columns with --columns 'x y,z'"),
-        (b"x,name\n1,Ann\n2,Zo\xeb\n", None,
-         cell("name", 1, 2) + "'Ann' is not a number; choose columns with --columns x"),
-        ("x;y\n1,500;2\n1234;2\n", None,
-         cell("x", 1, 2) + "'1,500' may mean 1.500 or 1500; if 1.500, say --set source.decimal=, "
-         'or, in a site file, decimal = "," under [source]; if 1500, save the file without commas'),
         ("x,y\n1,\n3,2\n,5\n", None, cell("x", 3, 4) + MISSING),
         ("x,y\n1,NA\n3,2\n1,nan\n1,\n", None,
          cell("y", 1, 2) + MISSING.replace(";", ", as 2 more of this column are;")),
@@ -276,25 +261,18 @@ def test_a_row_in_place_of_the_header_is_noticed_and_a_header_is_not(seed):
 @pytest.mark.parametrize(
     "header",
     [
-        ["region", "2019", "2020", "2021"],
-        ["2021", "2020"],
-        ["id", "0", "1", "2"],
-        ["1", "2", "3", "4", "5"],
-        ["sample", *(f"{400 + 2.5 * i}" for i in range(12))],
-        ["id", "0h", "6h", "12h"],
-        ["gene1", "gene2", "gene3"],
+        "region 2019 2020 2021", "id 0h 6h 12h", "2021 2020", "id 0 1 2", "1 2 3 4 5",
+        " ".join(["sample", *(f"{400 + 2.5 * i}" for i in range(12))]), "gene1 gene2 gene3",
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("decimals", [0, 2])
 def test_numbers_may_be_names_where_they_count_or_are_years(header, decimals):
-    rng = np.random.default_rng(decimals)
-    text = [0] if header[0] in ("region", "sample") else []
-    cells = rng.gamma(2, 30, (30, len(header))) + 5
-    rows = [
-        [f"r{i}" if j in text else f"{x:.{decimals}f}" for j, x in enumerate(row)]
-        for i, row in enumerate(cells)
-    ]
-    assert values_in(header, rows) == ""
+    names = header.split()
+    cells = np.random.default_rng(decimals).gamma(2, 30, (30, len(names))) + 5
+    rows = [[f"{x:.{decimals}f}" for x in row] for row in cells]
+    if names[0] in ("region", "sample"):
+        rows = [[f"r{i}", *row[1:]] for i, row in enumerate(rows)]
+    assert values_in(names, rows) == ""
 
 
 def test_years_and_counts_above_such_values_are_values():
@@ -413,10 +391,15 @@ def test_whole_numbers_with_more_digits_than_a_float_are_texts():
     assert found.unreadable == {"x": f"{said}; leave the column out"}
 
 
-@pytest.mark.parametrize("cell", ["1e18", "2000000000000000000", "1234567890123456", "1e-300"])
-def test_other_long_numbers_are_numbers(cell):
+@pytest.mark.parametrize(
+    "cell", ["1e18", "1_2", "2000000000000000000", "1234567890123456", "1e-300"]
+)
+def test_other_long_numbers_are_numbers_and_codes_with_underscores_texts(cell):
     found = read(write("n.csv", f"x,y\n{cell},1\n-{cell},2\n3,4\n"), RAW).data
-    assert found.X[:, 0].tolist() == [float(cell), -float(cell), 3.0]
+    if "_" in cell:
+        assert found.columns[0].levels == ("-1_2", "1_2", "3")
+    else:
+        assert found.X[:, 0].tolist() == [float(cell), -float(cell), 3.0]
 
 
 @pytest.mark.parametrize("ending", ["csv", "xlsx"])
@@ -436,12 +419,7 @@ def test_rows_without_any_value_are_no_rows(ending):
         found = read(f"n.{ending}", RAW)
     assert found.data.X[:, 0].tolist() == [31, 47]
     assert list(found.row_ids) == [1, 3]
-    assert len(site(f"n.{ending}").rows(raw=True).valued()) == 2  # of which groups are made
-
-
-def test_codes_with_underscores_are_texts():
-    found = read(write("n.csv", "bed,x\n1_2,1\n10_1,2\n1_2,3\n"), RAW)
-    assert [column.kind for column in found.data.columns] == ["text", "number"]
+    assert len(site_file(f"n.{ending}").rows(raw=True).valued()) == 2  # of which groups are made
 
 
 ENCODINGS = ["latin-1", "utf-16", "utf-8", "utf-8-sig", "cp1252", "utf-16-le"]
@@ -451,7 +429,7 @@ ENCODINGS = ["latin-1", "utf-16", "utf-8", "utf-8-sig", "cp1252", "utf-16-le"]
 @pytest.mark.parametrize("name", ["north.csv", "north.csv.gz"])
 def test_the_encoding_of_a_csv_is_found_or_said(encoding, name):
     write(name, "größe;ort\n1,5;Köln\n2,5;München\n", encoding)
-    found = [read(name, RAW, encoding=encoding), site(name, encoding=encoding).rows(raw=True)]
+    found = [read(name, RAW, encoding=encoding), site_file(name, encoding=encoding).rows(raw=True)]
     for each in [read(name, RAW), *found] if encoding in ENCODINGS else found:
         data = getattr(each, "data", each)
         assert [column.name for column in data.columns] == ["größe", "ort"]
@@ -529,6 +507,89 @@ def test_files_of_labels_are_safe_and_differ_on_every_file_system(sites):
         assert len(name.encode()) < 200
         assert not set(name) & set('\\:*?"<>|\0\n')
         assert name[0] not in ".- "
+
+
+BLOCK = 1 << 20
+"""Bytes that Arrow reads at a time."""
+NUMBERS = ["0.1", "-0.0", "1e-300", "9007199254740993", "007", "-12", "1e5", "", "NA", "nan"]
+TEXTS = ["Cardio", "a, b", 'say "so"', "", "Ü", "two\nlines", "two\r\nlines", " Neuro "]
+
+
+def large(path: Path, columns: dict[str, list[str]], end: str = "\n") -> CsvFile:
+    """A file of more than two blocks, in quotes where a cell needs them."""
+    text = io.StringIO(newline="")
+    writer = csv.writer(text, lineterminator=end)
+    n = 3 * BLOCK // sum(len(each[0]) + 1 for each in columns.values())
+    rows = zip(*(np.resize(each, n) for each in columns.values()), strict=True)
+    writer.writerows([list(columns), *rows])
+    written = text.getvalue().encode()
+    assert len(written) > 2 * BLOCK
+    path.write_bytes(gzip.compress(written, 0) if path.suffix == ".gz" else written)
+    return CsvFile.open(path, ".")
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize("name", ["a.csv", "a.csv.gz"])
+@pytest.mark.parametrize("raw", [True, False])
+def test_each_cell_is_read_as_it_is_written(end: str, name: str, raw: bool) -> None:
+    rng = np.random.default_rng(1)
+    values = {"x": [repr(each) for each in rng.normal(size=977).tolist()]}
+    values["n"] = NUMBERS[: None if raw else 7]
+    texts = {"ward": TEXTS} if raw else {}
+    file = large(Path(name), values | texts, end)
+    data = Reader("it", file.read(file.names), ColumnRoles(file.names, raw=raw)).data()
+    for j, cells in enumerate(values.values()):
+        expected = [float(each) if each not in ("", "NA") else np.nan for each in cells]
+        np.testing.assert_array_equal(data.X[:, j], np.resize(expected, len(data)))
+    for j in range(len(values), data.X.shape[1]):
+        levels = [*data.columns[j].levels, None]
+        places = np.nan_to_num(data.X[:, j], nan=len(levels) - 1).astype(int)
+        meant = [" ".join(each.split()) or None for each in TEXTS]
+        found = [None if (t := levels[i]) is None else " ".join(t.split()) for i in places]
+        assert found == np.resize(np.array(meant, object), len(found)).tolist()
+
+
+def test_weights_and_labels_come_beside() -> None:
+    file = large(Path("a.csv"), {"a": ["1.25", "2"], "w": ["1", "2.5"], "y": ["x", "7", "07"]})
+    part = file.read(["a", "w", "y"], ["y"])
+    data = Reader("it", part, ColumnRoles(("a",), weight="w", label="y")).data()
+    assert data.sample_weight is not None
+    assert data.y is not None
+    assert data.sample_weight[:3].tolist() == [1, 2.5, 1]
+    assert data.y[:4].tolist() == ["x", "7", "07", "x"]
+
+
+@pytest.mark.parametrize("raw", [True, False])
+@pytest.mark.parametrize(
+    ("last", "said"),
+    [
+        ("3,inf\n", r"column 'b', row {row} .line {line} of a.csv.: the value is infinite"),
+        ("3\n", r"row {row} .line {line} of a.csv. has 1 value, but the header names 2"),
+        ("3,4,5\n", r"row {row} .line {line} of a.csv. has 3 values, but the header names 2"),
+        ("3,x\n", r"column 'b', row {row} .line {line} of a.csv.: 'x' is not a number"),
+    ],
+)
+def test_what_is_wrong_is_said_by_its_line(raw: bool, last: str, said: str) -> None:
+    file = large(Path("a.csv"), {"a": ["1.25", "2"], "b": ["1", "2.5"]})
+    n = len(Reader("it", file.read(["a", "b"]), ColumnRoles(("a", "b"), raw=raw)).data())
+    with file.path.open("a") as end:
+        end.write(last)
+    file = CsvFile.open(file.path)
+    with pytest.raises(InputError, match=said.format(row=n + 1, line=n + 2)):
+        Reader("it", file.read(["a", "b"]), ColumnRoles(("a", "b"), raw=raw)).data()
+
+
+@pytest.mark.parametrize("shape", [(0, 3), (1, 3), (5, 3), (9_000, 3), (300, 9_000)])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_extremes_of_a_sample_are_those_of_all_rows(shape, order):
+    X = np.random.default_rng(3).normal(size=shape)
+    X[X > 1] = np.nan
+    X[:, 1] = np.nan
+    low, high = extremes(np.array(X, order=order))
+    for j in (0, 1, 2):
+        there = X[~np.isnan(X[:, j]), j]
+        expected = (there.min(), there.max()) if len(there) else (np.nan, np.nan)
+        np.testing.assert_array_equal((low[j], high[j]), expected)
 
 
 def tree(folder="."):

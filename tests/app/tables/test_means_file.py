@@ -11,7 +11,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
-from typer.testing import CliRunner
+from typed import fails, run
 
 from fedcluster import FederatedKMeans
 from fedcluster.core import Data
@@ -22,21 +22,12 @@ from fedcluster.errors import InputError
 from fedcluster.privacy import Grouping, Groups
 from fedcluster.privacy import groups as groups_module
 from fedcluster.privacy.limits import Dominance
-from fedcluster_app.cli import app
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.means import group_once
 from fedcluster_app.tables.means_file import means_of, means_table, read_means
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
-TOML = """
-name = "{name}"
-protection = "groups"
-label_column = "y"
-{more}
-[source]
-path = "t.parquet"
-"""
 N = 3000
 
 
@@ -61,13 +52,16 @@ def rows(seed: int = 0, n: int = N) -> pa.Table:
     )
 
 
-def site_of(folder: Path, name: str = "north", more: str = "", seed: int = 0) -> SiteFile:
-    """Write a site of such rows that holds none of them in memory."""
-    folder.mkdir(exist_ok=True)
-    if not (folder / "t.parquet").exists():
-        pa.parquet.write_table(rows(seed), folder / "t.parquet", row_group_size=700)
-    path = folder / "site.toml"
-    path.write_text(TOML.format(name=name, more="values_in_memory = 0\n" + more))
+def site_of(
+    folder: Path, *more: str, table: pa.Table | None = None, file: str = "site", of: str = "t"
+) -> SiteFile:
+    """Write a site of such rows, by default those that are there, and hold none in memory."""
+    if table is not None or not (folder / f"{of}.parquet").exists():
+        pa.parquet.write_table(table or rows(), folder / f"{of}.parquet", row_group_size=700)
+    lines = [f'name = "{folder.name}"', 'protection = "groups"', 'label_column = "y"', *more]
+    source = ["values_in_memory = 0", "[source]", f'path = "{of}.parquet"']
+    path = folder / f"{file}.toml"
+    path.write_text("\n".join([*lines, *source]))
     site = SiteFile.load(path)
     if site.columns is None:
         site.confirm()
@@ -78,15 +72,13 @@ def same(a: Data, b: Data) -> None:
     """Compare means, and all that stands behind them."""
     assert a.grouped is not None
     assert b.grouped is not None
-    np.testing.assert_array_equal(a.X, b.X)
-    np.testing.assert_array_equal(a.sample_weight, b.sample_weight)
-    np.testing.assert_array_equal(a.grouped.counts, b.grouped.counts)
-    np.testing.assert_array_equal(a.grouped.behind, b.grouped.behind)
     assert a.columns == b.columns
-    assert a.grouped.classes == b.grouped.classes
-    assert a.grouped.even == b.grouped.even
-    assert a.grouped.scatter == b.grouped.scatter
-    np.testing.assert_array_equal(a.grouped.labels, b.grouped.labels)
+    for name in ("X", "sample_weight"):
+        np.testing.assert_array_equal(getattr(a, name), getattr(b, name))
+    for name in ("counts", "behind", "labels"):
+        np.testing.assert_array_equal(getattr(a.grouped, name), getattr(b.grouped, name))
+    for name in ("classes", "even", "scatter"):
+        assert getattr(a.grouped, name) == getattr(b.grouped, name)
     assert a.grouped.shares.keys() == b.grouped.shares.keys()
     for j, share in a.grouped.shares.items():
         np.testing.assert_array_equal(share.toarray(), b.grouped.shares[j].toarray())
@@ -95,9 +87,9 @@ def same(a: Data, b: Data) -> None:
 @pytest.mark.parametrize(
     "groups", [Groups(), Groups(p=9, scale="none"), Groups(dominance=Dominance(), p=6)]
 )
-@pytest.mark.parametrize("more", ["", 'weight_column = "w"\n'])
+@pytest.mark.parametrize("more", ["", 'weight_column = "w"'])
 def test_blocks_give_the_groups_that_all_rows_in_memory_give(tmp_path, groups, more) -> None:
-    stream = site_of(tmp_path, more=more).rows(raw=True)
+    stream = site_of(tmp_path, more).rows(raw=True)
     assert not isinstance(stream, Data)
     grouping = Grouping(groups)
     parts = list(grouping.in_blocks(stream))
@@ -151,27 +143,31 @@ def fit(clients: list[Client]) -> FederatedKMeans:
 
 
 def test_a_site_answers_from_its_means_and_reads_no_row_any_more(tmp_path, monkeypatch) -> None:
-    sites = [site_of(tmp_path / name, name, seed=i) for i, name in enumerate(("north", "south"))]
+    sites = []
+    for i, name in enumerate(("north", "south")):
+        (tmp_path / name).mkdir()
+        sites.append(site_of(tmp_path / name, table=rows(i)))
     before = [site.grouped_client() for site in sites]
-    fitted = [fit(before)]
+    fitted = fit(before)
     for site in sites:
         site.groups_file.unlink()
-        n_groups, n_in, n_rows = group_once(site)
+        n_groups, n_in, n_rows = done = group_once(site)
         assert n_groups > N / 10
         assert n_in == n_rows == N
+        content = site.means_file.read_bytes()
+        assert group_once(site) == done  # grouped once means once
+        assert site.means_file.read_bytes() == content
+        assert site.means_file.stat().st_mode & 0o077 == 0
     monkeypatch.setattr(SiteFile, "rows", None)
     clients = [site.grouped_client() for site in sites]
     for client, known in zip(clients, before, strict=True):
         same(client.data, known.data)
-    fitted += [fit(clients)]
-    np.testing.assert_array_equal(fitted[0].cluster_centers_, fitted[1].cluster_centers_)
+    np.testing.assert_array_equal(fit(clients).cluster_centers_, fitted.cluster_centers_)
 
 
 def test_persons_are_grouped_with_all_their_rows(tmp_path) -> None:
-    table = rows()
     person = pa.array(np.arange(N) % 500)
-    pa.parquet.write_table(table.append_column("who", person), tmp_path / "t.parquet")
-    site = site_of(tmp_path, more='group_column = "who"\n')
+    site = site_of(tmp_path, 'group_column = "who"', table=rows().append_column("who", person))
     known = site.grouped_client().data
     site.groups_file.unlink()
     group_once(site)
@@ -180,73 +176,61 @@ def test_persons_are_grouped_with_all_their_rows(tmp_path) -> None:
     assert known.grouped.counts.min() >= 6 * 5
 
 
-def test_grouped_once_means_once(tmp_path) -> None:
-    site = site_of(tmp_path)
-    done = group_once(site)
-    content = site.means_file.read_bytes()
-    assert group_once(site) == done
-    assert site.means_file.read_bytes() == content
-    assert site.means_file.stat().st_mode & 0o077 == 0
+def refused(site: SiteFile, why: str, *, by_both: bool = True) -> None:
+    """No means are made, and no answer is given from means or groups, for a reason in one line."""
+    uses = [lambda: len(site.grouped_client().data), lambda: group_once(site)]
+    for use in uses if by_both else uses[:1]:
+        with pytest.raises(InputError, match=why) as said:
+            use()
+        assert "\n" not in str(said.value)
 
 
 @pytest.mark.parametrize(
     ("more", "what"),
     [
-        ("[groups]\np = 6\n", "grouped with p 5, not 6"),
-        ('columns = ["a", "b"]\n', "grouped with columns"),
-        ("[limits]\nmin_cluster_size = 9\n", "grouped with [limits]"),
-        ('missing_values = ["-9"]\n', "grouped with missing_values"),
-        ("[groups]\ngeneration = 2\n", "grouped with generation 1, not 2"),
-        ("[privacy]\ndominance = true\n", "grouped with dominance"),
+        ("groups = { p = 6 }", "grouped with p 5, not 6"),
+        ('columns = ["a", "b"]', "grouped with columns"),
+        ("limits = { min_cluster_size = 9 }", "grouped with [limits]"),
+        ('missing_values = ["-9"]', "grouped with missing_values"),
+        ("groups = { generation = 2 }", "grouped with generation 1, not 2"),
+        ("privacy = { dominance = true }", "grouped with dominance"),
     ],
 )
 def test_other_options_are_refused(tmp_path, more, what) -> None:
     group_once(site_of(tmp_path))
-    other = site_of(tmp_path, more=more)
-    with pytest.raises(InputError, match=re.escape(what)) as refused:
-        len(other.grouped_client().data)
-    assert "\n" not in str(refused.value)
+    refused(site_of(tmp_path, more), re.escape(what), by_both=False)
 
 
-@pytest.mark.parametrize("more", ["", "[groups]\ngeneration = 2\n"])
-def test_other_rows_are_refused(tmp_path, more) -> None:
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ("", "source has changed .* folder of their own"),
+        ("groups = { generation = 2 }", "grouped with generation 1, not 2"),
+    ],
+)
+def test_other_rows_are_refused(tmp_path, more, why) -> None:
     """By another generation, too: the means do not tell whether rows are others."""
     group_once(site_of(tmp_path))
-    pa.parquet.write_table(rows(7), tmp_path / "t.parquet")
-    site = site_of(tmp_path, more=more)
-    why = (
-        "grouped with generation 1, not 2" if more else "source has changed .* folder of their own"
-    )
-    for use in (group_once, lambda site: len(site.grouped_client().data)):
-        with pytest.raises(InputError, match=why):
-            use(site)
+    refused(site_of(tmp_path, more, table=rows(7)), why)
 
 
 def test_rows_in_groups_get_no_means_and_rows_with_means_no_groups(tmp_path) -> None:
     site = site_of(tmp_path)
     len(site.grouped_client().data)
     (tmp_path / "site.groups").rename(tmp_path / "other.groups")
-    pa.parquet.write_table(
-        pa.parquet.read_table(tmp_path / "t.parquet")[::-1], tmp_path / "u.parquet"
-    )
-    site.path.write_text(site.path.read_text().replace("t.parquet", "u.parquet"))
     with pytest.raises(InputError, match=r"rows are in the groups of other\.groups"):
-        group_once(SiteFile.load(site.path))
+        group_once(site_of(tmp_path, table=rows()[::-1], of="u"))
     (tmp_path / "other.groups").unlink()
     group_once(site_of(tmp_path))
-    second = tmp_path / "second.toml"
-    second.write_text((tmp_path / "site.toml").read_text())
-    with pytest.raises(InputError, match=r"in the groups of site\.means\.parquet"):
-        len(SiteFile.load(second).grouped_client().data)
+    refused(site_of(tmp_path, file="second"), r"in the groups of site\.means\.parquet")
 
 
 def test_means_have_the_columns_whose_names_somebody_at_the_site_has_seen(tmp_path) -> None:
     """They may go to a node of vantage6, which tells the names of what it is given."""
     site = site_of(tmp_path)
     site.columns_file.unlink()
-    with pytest.raises(
-        InputError, match=r"nobody at this site has confirmed .* write columns = "
-    ) as no:
+    said = r"nobody at this site has confirmed .* write columns = "
+    with pytest.raises(InputError, match=said) as no:
         group_once(site)
     assert "\n" not in str(no.value)
     assert ("fedcluster check" in str(no.value)) == bool(site.federation)
@@ -259,16 +243,8 @@ def test_means_have_the_columns_whose_names_somebody_at_the_site_has_seen(tmp_pa
 def test_no_other_rows_of_a_folder_are_grouped_beside_means(tmp_path) -> None:
     """They may be the same, in a copy, a later export or the file of another study."""
     group_once(site_of(tmp_path))
-    table = pa.parquet.read_table(tmp_path / "t.parquet")
-    pa.parquet.write_table(table.slice(1), tmp_path / "u.parquet")
-    second = tmp_path / "second.toml"
-    second.write_text((tmp_path / "site.toml").read_text().replace("t.parquet", "u.parquet"))
-    SiteFile.load(second).confirm()
-    for use in (group_once, lambda site: len(site.grouped_client().data)):
-        with pytest.raises(
-            InputError, match=r"in the groups of site\.means\.parquet.* of their own"
-        ):
-            use(SiteFile.load(second))
+    other = site_of(tmp_path, table=rows().slice(1), file="second", of="u")
+    refused(other, r"in the groups of site\.means\.parquet.* of their own")
     assert [path.name for path in tmp_path.glob("*.means.parquet")] == ["site.means.parquet"]
     assert not [*tmp_path.rglob("*.groups")]
 
@@ -319,19 +295,13 @@ def test_a_table_that_changes_while_it_is_grouped_is_refused(tmp_path, monkeypat
 
 
 def test_commands_group_and_check_and_refuse(tmp_path) -> None:
-    site = str(site_of(tmp_path).path)
-    done = CliRunner().invoke(app, ["site", "groups", site])
+    site = site_of(tmp_path).path
+    done = run("site groups", site)
     assert done.exit_code == 0
     assert "groups of at least 5 rows, 3,000 of 3,000 rows" in done.output
-    checked = CliRunner().invoke(app, ["check", site])
-    assert "rows are seen in groups of at least 5" in checked.output
+    assert "rows are seen in groups of at least 5" in run("check", site).output
     (tmp_path / "site.means.parquet").write_bytes(b"no Parquet")
-    spoiled = CliRunner().invoke(app, ["check", site])
-    assert spoiled.exit_code == 2
-    assert "it is not a whole Parquet file" in spoiled.output
-    few = tmp_path / "few"
-    few.mkdir()
-    pa.parquet.write_table(rows(0, 10), few / "t.parquet")
-    done = CliRunner().invoke(app, ["site", "groups", str(site_of(few).path)])
-    assert done.exit_code == 2
-    assert "there are 10 rows, and min_rows asks for 20" in done.output
+    assert "it is not a whole Parquet file" in fails("check", site)
+    (tmp_path / "site.means.parquet").unlink()
+    site_of(tmp_path, table=rows(0, 10))
+    assert "there are 10 rows, and min_rows asks for 20" in fails("site groups", site)

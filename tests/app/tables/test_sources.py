@@ -7,9 +7,7 @@ import json
 import sqlite3
 import sys
 import warnings
-from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -22,7 +20,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse
 from outsiders import IsotropicEM
-from readings import RAW, read, refused, site, workbook
+from readings import RAW, read, refused, site_file, workbook
 from typed import fails, run
 
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
@@ -30,7 +28,7 @@ from fedcluster.errors import InputError
 from fedcluster.frames import ColumnRoles, FileSource
 from fedcluster.frames.columns import MISSING, is_missing
 from fedcluster.frames.inputs import read_table
-from fedcluster.frames.reader import TablePart
+from fedcluster.frames.reader import ArrowTable
 from fedcluster.options.choices import Scale
 from fedcluster_app.cli._reading import named_sources, read_sites
 from fedcluster_app.tables import open_rows, sources
@@ -86,13 +84,6 @@ def test_every_format_is_a_file_for_the_commands(kind: str, scale: str) -> None:
     assert Path("new/rows.csv").read_text() == labels
     assert run(f"evaluate out/model.json {path}").exit_code == 0
     assert run(f"select-k {path} --k-max 4 --scale {scale}").exit_code == 0
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_format_is_a_source_of_a_site(kind: str) -> None:
-    data = site(write(f"rows.{kind}")).client().data
-    np.testing.assert_allclose(data.X, ROWS, rtol=1e-6 if kind in ("npz", "h5ad") else 0)
-    assert f"60 rows from rows.{kind}" in run("check", "north.toml").stdout
 
 
 @pytest.mark.parametrize("prepare", [None, "standard"])
@@ -177,35 +168,13 @@ def test_what_is_wrong_with_a_path_is_said_in_one_line() -> None:
         model.fit("b.csv").predict("two.csv")
 
 
-# A format of one's own
-
-
-@dataclass(frozen=True)
-class Lines:
+def of_lines(path: Path) -> ArrowTable:
     """A toy format: one JSON object a line."""
-
-    path: Path
-    names: tuple[str, ...]
-    decimal: None = None
-    fingerprint: None = None
-
-    @classmethod
-    def open(cls, path: Path) -> Lines:
-        return cls(path, tuple(json.loads(path.read_text().splitlines()[0])))
-
-    def parts(
-        self, columns: Sequence[str], n_rows: int, texts: Sequence[str] = ()
-    ) -> Iterator[TablePart]:
-        rows = [json.loads(line) for line in self.path.read_text().splitlines()]
-        for start in range(0, len(rows), n_rows):
-            part = pa.Table.from_pylist(rows[start : start + n_rows])
-            yield TablePart(self, start, part.select(list(columns)))
-
-    def where(self, row: int) -> str:
-        return f"line {row + 1} of {self.path.name}"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return ArrowTable(path, pa.Table.from_pylist(rows))
 
 
-@pytest.mark.parametrize("formats", [[".jsonl"], {".jsonl": Lines.open}])
+@pytest.mark.parametrize("formats", [[".jsonl"], {".jsonl": of_lines}])
 def test_what_a_plugin_calls_formats_must_be_formats(formats, monkeypatch):
     monkeypatch.setitem(sys.modules, "party", module := ModuleType("party"))
     vars(module)["FORMATS"] = formats
@@ -214,11 +183,11 @@ def test_what_a_plugin_calls_formats_must_be_formats(formats, monkeypatch):
     assert ".jsonl" not in sources.FORMATS
 
 
-def test_a_new_format_is_one_class_and_one_row_of_the_table(monkeypatch):
-    monkeypatch.setitem(sources.FORMATS, ".jsonl", Format("JSON lines", Lines.open))
+def test_a_new_format_is_one_function_and_one_row_of_the_table(monkeypatch):
+    monkeypatch.setitem(sources.FORMATS, ".jsonl", Format("JSON lines", of_lines))
     FRAME.to_json("rows.jsonl", orient="records", lines=True)
     np.testing.assert_array_equal(open_rows("rows.jsonl", ["bmi"]).load().X, ROWS[:, [1]])
-    site("rows.jsonl", name="n")
+    site_file("rows.jsonl", name="n")
     assert "60 rows from rows.jsonl" in run("check n.toml").stdout
     for given in ("rows.jsonl", "n.toml"):
         assert run(f"fit {given} -k 3 --out {given}.out").exit_code == 0
@@ -227,7 +196,7 @@ def test_a_new_format_is_one_class_and_one_row_of_the_table(monkeypatch):
     assert len(FederatedKMeans(3, random_state=0).fit({"a": "rows.jsonl"}).labels_) == 60
     Path("bad.jsonl").write_text('{"x": 1.0}\n{"x": null}\n')
     said = "the value is missing; fill it in or drop the row"
-    where = "site 'bad', column 'x', line 2 of bad.jsonl"
+    where = "site 'bad', column 'x', row 2 (line 2 of bad.jsonl)"
     assert fails("fit bad.jsonl -k 1 --scale none --out bad") == f"{where}: {said}"
 
 
@@ -239,9 +208,6 @@ def test_an_option_of_another_format_is_refused() -> None:
     titles = r"names is for CSV and Excel and \.npy and \.npz, and .*a\.pq is none"
     with pytest.raises(InputError, match=titles):
         open_rows(FileSource(Path("a.pq"), names=("x",)))
-
-
-# Excel
 
 
 def test_the_first_sheet_of_an_excel_file_is_a_table() -> None:
@@ -272,9 +238,6 @@ def test_what_is_no_excel_file_is_said() -> None:
         "none": "does not exist; check the path",
     }.items():
         assert refused(f"{name}.xlsx").startswith(f"site '{name}': {name}.xlsx {said}")
-
-
-# What is missing
 
 
 @pytest.mark.parametrize("sign", [" NA ", " ", "n/a", "#N/A", "null", "nan", "<NA>"])

@@ -11,10 +11,9 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pytest
-from typer.testing import CliRunner
+from typed import fails, run
 
 from fedcluster import FederatedKMeans, Model, PreprocessingSpec
-from fedcluster_app.cli import app
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -28,25 +27,25 @@ FORMS: dict[str, Callable[[pd.Series], Any]] = {
 }
 
 
+def fitted(k: int, rows: Any, **spec: Any) -> Any:
+    """A model, of dates that are prepared as said."""
+    return FederatedKMeans(k, prepare=PreprocessingSpec(**spec), random_state=0).fit(rows)
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("how", ["age:2024-03-01", "month", "weekday", "since:2000-01-01"])
 def test_dates_of_data_frames_become_numbers(how: str, form: str, tmp_path: Path) -> None:
-    day = pd.Timestamp("2024-03-01")
     made: dict[str, pd.Series] = {
         "month": BORN.dt.month,
         "weekday": BORN.dt.weekday + 1,
         "since:2000-01-01": (BORN - pd.Timestamp("2000-01-01")).dt.days,
-        "age:2024-03-01": (day - BORN).dt.days / 365.2425,
+        "age:2024-03-01": (pd.Timestamp("2024-03-01") - BORN).dt.days / 365.2425,
     }
-    expected = made[how].astype(float)
-    x = np.arange(60) % 7.0
-    frame = pd.DataFrame({"born": FORMS[form](BORN), "x": x})
-    spec = PreprocessingSpec(dates={"born": how})
-    model = FederatedKMeans(3, prepare=spec, random_state=0).fit({"a": frame[:40], "b": frame[40:]})
-    plain = FederatedKMeans(3, prepare="standard", random_state=0)
-    plain.fit({"a": (both := pd.DataFrame({"born": expected, "x": x}))[:40], "b": both[40:]})
+    frame = pd.DataFrame({"born": FORMS[form](BORN), "x": np.arange(60) % 7.0})
+    numbers = frame.assign(born=made[how].astype(float))
+    model = fitted(3, {"a": frame[:40], "b": frame[40:]}, dates={"born": how})
+    plain = fitted(3, {"a": numbers[:40], "b": numbers[40:]})
     np.testing.assert_allclose(model.cluster_centers_, plain.cluster_centers_, rtol=1e-12)
-    assert model.preprocessor_ is not None
     assert model.preprocessor_.numeric[0].date == how
     np.testing.assert_array_equal(model.predict(frame), model.labels_)
     path = tmp_path / "rows.csv"
@@ -56,9 +55,7 @@ def test_dates_of_data_frames_become_numbers(how: str, form: str, tmp_path: Path
 
 def test_dates_that_are_missing_or_none_are_said() -> None:
     frame = pd.DataFrame({"born": BORN.mask(np.arange(60) == 3), "x": np.arange(60.0) / 2})
-    spec = PreprocessingSpec(missing="mean", dates={"born": "month"})
-    model = FederatedKMeans(2, prepare=spec, random_state=0).fit(frame)
-    assert model.fit_report_ is not None
+    model = fitted(2, frame, missing="mean", dates={"born": "month"})
     assert model.fit_report_.missing == {"site": {"born": 1}}
     for dates, message in (
         ({"x": "age"}, "site 'a', column 'x', row 0: 0.0 is no date; this column is to hold dates"),
@@ -66,30 +63,28 @@ def test_dates_that_are_missing_or_none_are_said() -> None:
         ({"born": "year"}, "dates become age, age:YYYY-MM-DD"),
     ):
         with pytest.raises(ValueError, match=message):
-            FederatedKMeans(2, prepare=PreprocessingSpec(dates=dates)).fit({"a": frame})
+            fitted(2, {"a": frame}, dates=dates)
+
+
+def hours(model: Any) -> Any:
+    return np.sort(model.preprocessor_.invert(model.cluster_centers_), axis=0)
 
 
 def test_hours_are_those_of_the_time_zone(tmp_path: Path) -> None:
     night = pd.Series(pd.to_datetime(["2024-01-01 23:30", "2024-01-02 00:30"] * 9, utc=True))
     frame = pd.DataFrame({"utc": night, "oslo": night.dt.tz_convert("Europe/Oslo")})
     frame["text"] = night.dt.strftime("%Y-%m-%d  %I:%M %p")
-    spec = PreprocessingSpec(dates=dict.fromkeys(("utc", "oslo", "text"), "hour"))
-    model = FederatedKMeans(2, prepare=spec, random_state=0).fit(frame)
-    assert model.preprocessor_ is not None
-    hours = np.sort(model.preprocessor_.invert(model.cluster_centers_), axis=0)
-    np.testing.assert_allclose(hours, [[0.5, 0.5, 0.5], [23.5, 1.5, 23.5]])
+    model = fitted(2, frame, dates=dict.fromkeys(("utc", "oslo", "text"), "hour"))
+    np.testing.assert_allclose(hours(model), [[0.5, 0.5, 0.5], [23.5, 1.5, 23.5]])
     np.testing.assert_array_equal(model.predict(pl.from_pandas(frame)), model.labels_)
     frame = pd.DataFrame({"text": ["2024-01-01T23:30+01:00", "2024-01-02 00:30:00+01:00"] * 9})
     frame.to_csv(path := tmp_path / "zone.csv", index=False)
-    spec = PreprocessingSpec(dates={"text": "hour"})
     for rows in (frame, path):
-        model = FederatedKMeans(2, prepare=spec, random_state=0).fit({"north": rows})
-        assert model.preprocessor_ is not None
-        hours = np.sort(model.preprocessor_.invert(model.cluster_centers_), axis=0)
-        np.testing.assert_allclose(hours, [[0.5], [23.5]])
+        model = fitted(2, {"north": rows}, dates={"text": "hour"})
+        np.testing.assert_allclose(hours(model), [[0.5], [23.5]])
     for none in ("2024-01-01 25:30", "2024-01-01 10:75", "2024-01-01 13:30 pm"):
         with pytest.raises(ValueError, match=f"'{none}' is no date; this column is to hold dates"):
-            FederatedKMeans(2, prepare=spec).fit(pd.DataFrame({"text": [none, "2024-01-01 10:30"]}))
+            fitted(2, pd.DataFrame({"text": [none, "2024-01-01 10:30"]}), dates={"text": "hour"})
     with pytest.raises(ValueError, match="column 'utc', row 0: the value, a Timedelta"):
         FederatedKMeans(2).fit(pd.DataFrame({"utc": night - night[0]}))
 
@@ -102,11 +97,9 @@ def written(days: list[int], form: str) -> pd.DataFrame:
 
 def read_as(how: str, **sites: pd.DataFrame) -> tuple[dict[str, float], str]:
     """The mean of the numbers that dates become, by site, and what is said."""
-    spec = PreprocessingSpec(dates={"born": how})
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        model = FederatedKMeans(1, prepare=spec, random_state=0).fit(sites)
-    assert model.fit_report_ is not None
+        model = fitted(1, sites, dates={"born": how})
     moments = model.fit_report_.moments["born"]
     lines = "\n".join(str(each.message) for each in said)
     return {site: each[0] for site, each in moments.items()}, lines
@@ -155,54 +148,49 @@ def test_nobody_is_born_after_the_day_of_an_age(form):
     assert "years of two digits are read as 1925 to 2024" in said
 
 
-def test_files_are_read_in_one_order_too(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+FIT = "fit north.csv south.csv --set report=false"
+
+
+@pytest.mark.usefixtures("here")
+def test_files_are_read_in_one_order_too():
     written(FEW, "%m/%d/%Y").to_csv("north.csv", index=False)
     written(ALL, "%m/%d/%Y").to_csv("south.csv", index=False)
-    fit = ["fit", "north.csv", "south.csv", "-k", "1", "--set", "report=false"]
-    fit += ["--set", "dates.born=month"]
-    ran = CliRunner().invoke(app, [*fit, "--out", "out"])
-    assert ran.exit_code == 0, ran.output
-    assert "site 'north', column 'born': '03/01/1930' is read with the month first" in ran.stderr
-    ran = CliRunner().invoke(app, [*fit[:1], *fit[2:], "north.csv", "--out", "more"])
-    assert ran.exit_code == 0, ran.output
-    ran = CliRunner().invoke(app, ["fit", "north.csv", *fit[3:], "--out", "other"])
-    assert ran.exit_code == 2
-    assert ASKS in ran.stderr
+    month = "-k 1 --set dates.born=month"
+    for files in ("north.csv south.csv", "south.csv north.csv"):
+        ran = run(f"{FIT.replace('north.csv south.csv', files)} {month} --overwrite")
+        assert ran.exit_code == 0, ran.output
+        said = "site 'north', column 'born': '03/01/1930' is read with the month first"
+        assert said in ran.stderr
+    assert ASKS in fails(f"{FIT.replace(' south.csv', '')} {month} --out other")
 
 
 @pytest.mark.filterwarnings("ignore::fedcluster.errors.ReadingNote", "ignore:sites 'north' and")
 @pytest.mark.parametrize("form", ["%m/%d/%Y", "%d/%m/%Y", "%d-%m-%y"])
-def test_a_model_knows_the_order_of_the_dates_of_its_fit(form, tmp_path, monkeypatch):
+@pytest.mark.usefixtures("here")
+def test_a_model_knows_the_order_of_the_dates_of_its_fit(form):
     """A certain order at the fit is that of later dates that show none."""
-    monkeypatch.chdir(tmp_path)
     sites = {"north": written(ALL, form), "south": written(ALL[::-1], form)}
-    spec = PreprocessingSpec(dates={"born": "age:2024-12-31"})
-    fitted = FederatedKMeans(3, prepare=spec, random_state=0).fit(sites)
+    model = fitted(3, sites, dates={"born": "age:2024-12-31"})
     short, full = written(FEW, form), written(FEW, "%Y-%m-%d")
-    np.testing.assert_array_equal(fitted.predict(short), fitted.predict(full))
-    for name, rows in sites.items():
+    np.testing.assert_array_equal(model.predict(short), model.predict(full))
+    for name, rows in {**sites, "later": short}.items():
         rows.to_csv(f"{name}.csv", index=False)
-    short.to_csv("later.csv", index=False)
-    fit = ["fit", "north.csv", "south.csv", "-k", "3", "--set", "report=false"]
-    fit += ["--set", "dates.born=age:2024-12-31"]
-    for args in ([*fit, "--out", "out"], ["predict", "out/model.json", "later.csv", "--out", "p"]):
-        ran = CliRunner().invoke(app, args)
+    age = "-k 3 --set dates.born=age:2024-12-31"
+    for line in (f"{FIT} {age} --out out", "predict out/model.json later.csv --out p"):
+        ran = run(line)
         assert ran.exit_code == 0, ran.output
     first = {"m": "month", "d": "day"}[form[1]]
     assert f"is read with the {first} first" in ran.stderr
     labels = pd.read_csv("p/later.csv")["cluster"]
     np.testing.assert_array_equal(labels, Model.load("out").predict(full))
     other = {"m": "%d/%m/%Y", "d": "%m/%d/%Y"}[form[1]]  # a column that shows its order is read so
-    np.testing.assert_array_equal(
-        fitted.predict(written(ALL, other)), fitted.predict(written(ALL, "%Y-%m-%d"))
-    )
+    iso = written(ALL, "%Y-%m-%d")
+    np.testing.assert_array_equal(model.predict(written(ALL, other)), model.predict(iso))
 
 
 @pytest.mark.filterwarnings("ignore:sites 'north' and", "ignore:column 'born' is 3 in all")
 def test_where_the_sites_of_a_fit_differ_later_dates_ask():
     sites = {"north": written(ALL, "%m/%d/%Y"), "south": written(ALL[::-1], "%d/%m/%Y")}
-    spec = PreprocessingSpec(dates={"born": "month"})
-    fitted = FederatedKMeans(2, prepare=spec, random_state=0).fit(sites)
+    model = fitted(2, sites, dates={"born": "month"})
     with pytest.raises(ValueError, match=ASKS):
-        fitted.predict(written(FEW, "%m/%d/%Y"))
+        model.predict(written(FEW, "%m/%d/%Y"))
