@@ -1,7 +1,5 @@
 """What the papers compare with."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -55,34 +53,6 @@ def test_the_best_of_many_runs_is_kept() -> None:
     ]
     assert objectives == sorted(objectives, reverse=True)
     assert objectives[-1] < objectives[0]
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_random_start_k_means_is_lloyd_from_a_place_in_the_box(seed: int) -> None:
-    """No k-means++, no restart, no early end; a centre without rows stays."""
-    X = triebe(seed)[0].X
-    centers = FedAvg().random_start(5, 1, seed).centers
-    for rounds in range(30):
-        found = random_start_kmeans(X, 5, rounds=rounds, reassign_share=0, seed=seed)
-        assert_allclose(found, centers, rtol=1e-12)
-        nearest = np.abs(X - centers.T).argmin(axis=1)
-        centers = np.array(
-            [X[nearest == j].mean(axis=0) if (nearest == j).any() else centers[j] for j in range(5)]
-        )
-
-
-def test_random_start_k_means_gives_an_idle_centre_a_new_place() -> None:
-    """Of two centres in [20, 30), the nearer one takes all rows around 1 and 9; the other has
-    none for 20 rounds.
-    """
-    X = np.array([[0.9], [1.1], [8.9], [9.1]])
-    start = FedAvg(low=20, high=30).random_start(2, 1, 0).centers
-    idle = int(start.argmax())
-    for rounds, moves in ((19, False), (20, True)):
-        found = random_start_kmeans(X, 2, rounds=rounds, low=20, high=30)
-        assert_allclose(found[1 - idle], [5])
-        assert (found[idle] != start[idle]).all() == moves
-        assert 20 <= found[idle, 0] < 30
 
 
 def test_federated_averaging_over_all_sites_is_random_start_k_means() -> None:

@@ -1,7 +1,5 @@
 """Federated averaging by hand: papers/algorithms.md, section 3, one fact a test."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,6 @@ from partitions import on_line
 
 from fedcluster import Client, Data, LocalEngine, State, Summary, run
 from fedcluster.algorithms import FedAvg, Lloyd
-from fedcluster.core import FitParameters
 from fedcluster.core.task import stream
 
 RNG = np.random.default_rng(0)
@@ -42,24 +39,12 @@ def after(fedavg: FedAvg, state: State, *rounds: Summary, seed: int = 0) -> Stat
     return state
 
 
-# The sites
-
-
-@pytest.mark.parametrize(("beta", "centers"), [(1.0, [1, 8]), (0.5, [0.5, 8.5]), (0.0, [0, 9])])
-def test_centres_go_the_share_beta_of_the_way_to_the_means_of_their_rows(beta, centers):
-    """Rows 0 2 7 9 with the centres 0 and 9: means 1 and 8, two rows each."""
-    message = asked(FedAvg(client_rate=beta), on_line(0, 9), on_line(0, 2, 7, 9))
-    assert_allclose(centers_of(message), centers)
-    assert_array_equal(message.weights, [2, 2])
-
-
 def test_the_counts_are_those_of_the_last_epoch() -> None:
     """Of the rows 0 4 5 20, the centre 0 has only 0 and 7 the rest: 0 and 29/3, of 1 and 3 rows.
     In the second epoch 4 is nearer to 0: 2 and 12.5, of 2 and 2; not of 3 and 5 in all.
     """
-    centers, rows = on_line(0, 7), on_line(0, 4, 5, 20)
     for epochs, means, sizes in ((1, [0, 29 / 3], [1, 3]), (2, [2, 12.5], [2, 2])):
-        message = asked(FedAvg(epochs=epochs), centers, rows)
+        message = asked(FedAvg(epochs=epochs), on_line(0, 7), on_line(0, 4, 5, 20))
         assert_allclose(centers_of(message), means)
         assert_array_equal(message.weights, sizes)
 
@@ -87,44 +72,13 @@ def test_batches_stay_and_their_order_changes_from_epoch_to_epoch() -> None:
     assert ends == {same, *(3 / 8 * first + second for first in (2, 3) for second in (2, 3))}
 
 
-@pytest.mark.parametrize("size", [4, 5, None])
-def test_one_batch_of_all_rows(size: int | None) -> None:
-    """4.5 is their mean."""
-    message = asked(FedAvg(batch_size=size), on_line(0), on_line(0, 2, 6, 10))
-    assert_allclose(centers_of(message), [4.5])
-
-
-def test_a_centre_that_no_row_of_the_site_is_nearest_to_says_nothing() -> None:
-    message = asked(FedAvg(epochs=3), on_line(0, 50), on_line(0, 2))
-    assert_array_equal(message.weights, [2, 0])
-    assert_array_equal(message.sums, [[2], [0]])
-
-
-def test_a_row_s_weight_is_its_repetition() -> None:
-    weighted = FedAvg(epochs=2).client_step(
-        State.at(on_line(0, 7)), Data(on_line(0, 4, 5, 20), np.array([3.0, 2.0, 1.0, 1.0])), RNG
-    )
-    repeated = asked(FedAvg(epochs=2), on_line(0, 7), on_line(0, 0, 0, 4, 4, 5, 20))
-    assert_allclose(weighted.sums, repeated.sums)
-    assert_array_equal(weighted.weights, repeated.weights)
-    assert_array_equal(weighted.rows, [2, 2])
-
-
-# The server
-
-
-def test_the_server_goes_the_share_alpha_of_the_way_to_the_weighted_mean() -> None:
-    """2 of size 3 and 6 of size 1 meet at 3: from 1, half of the way is 2."""
-    state = State.at(on_line(1))
-    state = FedAvg(server_rate=0.5).server_step(state, [sent((2, 3)), sent((6, 1))], RNG)
-    assert_allclose(state.centers, [[2]])
-    assert_array_equal(state.weights, [4])
-    assert state.round == 1
-
-
-def test_a_centre_that_nobody_used_stays() -> None:
-    state = FedAvg().server_step(State.at(on_line(1, 7)), [sent((2, 3), (9, 0))], RNG)
+def test_a_server_step_by_hand() -> None:
+    """2 of size 3 and 6 of size 1 meet at 3: from 1, half of the way is 2; 7 is used by nobody."""
+    messages = [sent((2, 3), (9, 0)), sent((6, 1), (9, 0))]
+    state = FedAvg(server_rate=0.5).server_step(State.at(on_line(1, 7)), messages, RNG)
     assert_allclose(state.centers, [[2], [7]])
+    assert_array_equal(state.weights, [4, 0])
+    assert state.round == 1
 
 
 @pytest.mark.parametrize(
@@ -146,17 +100,6 @@ def test_the_server_s_rate_follows_its_schedule(schedule, rates: dict[int, float
         assert_allclose(after(fedavg, before, sent((1, 5))).centers, [[rate / 2]])
 
 
-def test_momentum_is_the_program_s() -> None:
-    """rho = 1/2, always towards 4. u = 4, v = 2: 2. u = 2, v = 1 + 1: 4. u = 0, v = 1: 5."""
-    fedavg = FedAvg(momentum=0.5, schedule="constant")
-    for rounds, center in ((1, 2), (2, 4), (3, 5)):
-        state = after(fedavg, State.at(on_line(0)), *[sent((4, 9))] * rounds)
-        assert_allclose(state.centers, [[center]])
-
-
-# New places for small clusters
-
-
 @pytest.mark.parametrize("sizes", [(150, 1), (150, 0)])
 def test_a_cluster_small_for_20_rounds_gets_a_new_place(sizes: tuple[int, int]) -> None:
     """1 is less than 1 % of the 151 rows of this round's sites."""
@@ -169,36 +112,31 @@ def test_a_cluster_small_for_20_rounds_gets_a_new_place(sizes: tuple[int, int]) 
         assert 0 <= state.centers[1] < 3
 
 
-def test_small_is_below_a_share_of_this_round_s_rows_or_of_all() -> None:
-    """1 of 100 rows is not below 1 % of 100, the program's rule; of 1000 in all, the paper's,
-    the clusters of 1 and of 9 are below 10 and that of 10 is not.
-    """
-    program, paper = FedAvg(), FedAvg(total_rows=1000)
-    at = State.at(on_line(2, 9))
-    assert_allclose(after(program, at, *[sent((2, 99), (9, 1))] * 60).centers, [[2], [9]])
-    for size, moves in ((1, True), (9, True), (10, False)):
-        state = after(paper, at, *[sent((2, 100 - size), (9, size))] * 20)
-        assert (state.centers[1] != 9) == moves
-        assert state.centers[0] == 2
+@pytest.mark.parametrize(
+    ("fedavg", "size", "moves"),
+    [
+        (FedAvg(), 1, False),  # 1 of 100 rows is not below 1 % of 100, the program's rule
+        (FedAvg(total_rows=1000), 9, True),  # of 1000 in all, the paper's, it is
+        (FedAvg(total_rows=1000), 1, True),
+        (FedAvg(total_rows=1000), 10, False),
+        (FedAvg(reassign_share=0), 0, False),
+    ],
+)
+def test_small_is_below_a_share_of_this_round_s_rows_or_of_all(fedavg, size, moves):
+    state = after(fedavg, State.at(on_line(2, 9)), *[sent((2, 100 - size), (9, size))] * 20)
+    assert (state.centers[1] != 9) == moves
+    assert state.centers[0] == 2
 
 
 def test_the_rounds_must_follow_each_other() -> None:
-    """A round in which the cluster is not small counts from the start again, and so does a new
-    place.
-    """
-    small, large = sent((2, 150), (9, 0)), sent((2, 150), (9, 2))
-    start = State.at(on_line(2, 9))
-    state = after(FedAvg(), start, *[small] * 19, large, *[small] * 19)
+    """After a round in which the cluster is not small they count anew, as after a new place."""
+    fedavg, small, large = FedAvg(), sent((2, 150), (9, 0)), sent((2, 150), (9, 2))
+    state = after(fedavg, State.at(on_line(2, 9)), *[small] * 19, large, *[small] * 19)
     assert_allclose(state.centers, [[2], [9]])
-    moved = after(FedAvg(), state, small)
+    moved = after(fedavg, state, small)
     assert moved.centers[1] != 9
-    assert_array_equal(after(FedAvg(), moved, *[small] * 19).centers, moved.centers)
-    assert after(FedAvg(), moved, *[small] * 20, seed=1).centers[1] != moved.centers[1]
-
-
-def test_no_share_never_moves_a_centre() -> None:
-    state = after(FedAvg(reassign_share=0), State.at(on_line(2, 9)), *[sent((2, 9), (9, 0))] * 50)
-    assert_allclose(state.centers, [[2], [9]])
+    assert_array_equal(after(fedavg, moved, *[small] * 19).centers, moved.centers)
+    assert after(fedavg, moved, *[small] * 20, seed=1).centers[1] != moved.centers[1]
 
 
 def test_a_centre_in_a_new_place_has_lost_its_momentum() -> None:
@@ -215,40 +153,18 @@ def test_a_centre_in_a_new_place_has_lost_its_momentum() -> None:
     assert_array_equal(later.centers[1], moved.centers[1])
 
 
-def test_new_places_are_uniform_in_the_box() -> None:
-    """[0, k + 1)^d by default; 1000 of them have their mean within 4 standard errors."""
+@pytest.mark.parametrize(("box", "low", "high"), [({}, 0, 3), ({"low": -4, "high": -2}, -4, -2)])
+def test_new_places_are_uniform_in_the_box(box, low, high):
+    """[0, k + 1)^d by default; 1000 numbers have their mean within 4 standard errors."""
     message = Summary(np.array([[1.0, 1.0], [0.0, 0.0]]), np.array([1.0, 0.0]))
-    start = State.at(np.array([[1.0, 1.0], [50.0, 50.0]]))
-    for fedavg, low, high in (
-        (FedAvg(reassign_after=1), 0, 3),
-        (FedAvg(reassign_after=1, low=-4, high=-2), -4, -2),
-    ):
-        places = [after(fedavg, start, message, seed=s).centers[1] for s in range(500)]
-        assert_box(np.array(places), low, high)
-
-
-def assert_box(places: np.ndarray, low: float, high: float) -> None:
-    """Numbers uniform in [low, high)."""
+    start, fedavg = State.at([[1.0, 1.0], [50.0, 50.0]]), FedAvg(reassign_after=1, **box)
+    places = np.array([after(fedavg, start, message, seed=s).centers[1] for s in range(500)])
     assert (places >= low).all()
     assert (places < high).all()
     error = (high - low) / np.sqrt(12 * places.size)
     assert abs(places.mean() - (low + high) / 2) < 4 * error
     assert places.min() < low + 0.05 * (high - low)
     assert places.max() > high - 0.05 * (high - low)
-
-
-def test_random_starts_are_uniform_in_the_box_and_need_no_global_numbers() -> None:
-    fedavg = FedAvg(low=-1)
-    before = np.random.get_state(legacy=False)["state"]["key"].copy()  # noqa: NPY002
-    starts = [fedavg.random_start(3, 2, seed).centers for seed in range(200)]
-    assert_array_equal(np.random.get_state(legacy=False)["state"]["key"], before)  # noqa: NPY002
-    assert starts[0].shape == (3, 2)
-    assert_box(np.array(starts), -1, 4)
-    assert_array_equal(fedavg.random_start(3, 2, 7).centers, starts[7])
-    assert len(np.unique(starts)) == 200 * 3 * 2
-
-
-# Whole runs
 
 
 def line_of_sites(n_sites: int, seed: int) -> dict[str, np.ndarray]:
@@ -261,9 +177,7 @@ def engine(sites: dict[str, np.ndarray]) -> LocalEngine:
     return LocalEngine(Client(name, Data(X)) for name, X in sites.items())
 
 
-@pytest.mark.parametrize(
-    ("fraction", "sites"), [(0.01, 1), (0.03, 1), (0.1, 5), (0.3, 15), (0.5, 25), (1, 50)]
-)
+@pytest.mark.parametrize(("fraction", "sites"), [(0.03, 1), (0.1, 5), (0.3, 15), (1, 50)])
 def test_a_fraction_of_the_sites_takes_part(fraction: float, sites: int) -> None:
     """m = max(int(C M), 1) of M = 50, without repetition and others in each round."""
     asked_sites = engine(line_of_sites(50, 0))
@@ -314,10 +228,7 @@ def test_a_run_is_that_of_plain_numpy(seed: int) -> None:
     [
         ({"epochs": 0}, "epochs and batch_size must be at least 1, not 0 and None"),
         ({"batch_size": 0}, "epochs and batch_size must be at least 1, not 1 and 0"),
-        (
-            {"schedule": "linear"},
-            "one of inverse, halving, root, constant or a callable, not 'linear'",
-        ),
+        ({"schedule": "linear"}, "halving, root, constant or a callable, not 'linear'"),
     ],
 )
 def test_impossible_parameters_are_refused(wrong: dict[str, Any], says: str) -> None:
@@ -333,7 +244,3 @@ def test_a_random_start_is_drawn_from_a_stream_of_its_own() -> None:
     assert_array_equal(start.weights, np.zeros(3))
     bounded = FedAvg(low=-2, high=7).random_start(3, 2, seed=5).centers
     assert_allclose(bounded, expected / 4 * 9 - 2)
-
-
-def test_a_fit_moves_no_small_cluster() -> None:
-    assert FedAvg.from_fit(FitParameters(3)) == FedAvg(reassign_share=0)

@@ -1,7 +1,5 @@
 """K-means of rows with missing values as they are: that of the pooled rows, nothing filled in."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -40,9 +38,7 @@ NAN = float("nan")
 AS_THEY_ARE = PreprocessingSpec("none", missing="ignore")
 
 
-def planted(
-    seed: int, n: int = 240, d: int = 6, share: float = 0.3
-) -> tuple[Floats, np.ndarray[Any, Any]]:
+def planted(seed: int, n: int = 240, d: int = 6, share: float = 0.3) -> tuple[Floats, Any]:
     """Rows about four centres with gaps, and the cluster of each; no row is all gaps."""
     rng = np.random.default_rng(seed)
     y = rng.integers(0, 4, n)
@@ -71,17 +67,13 @@ def pooled(X: Floats, centers: Floats, rounds: int) -> tuple[Floats, Floats]:
     return C, np.array(js)
 
 
-# Against pooled rows
-
-
 @pytest.mark.filterwarnings("ignore:stopped at the limit")
 @given(seed=st.integers(0, 2**32 - 1), n_sites=st.integers(1, 4), rounds=st.integers(1, 8))
 def test_its_centres_are_those_of_the_pooled_rows(seed: int, n_sites: int, rounds: int) -> None:
     X, _ = planted(seed)
+    how: dict[str, Any] = {"algorithm": "lloyd", "prepare": AS_THEY_ARE, "tol": 0.0}
     start = np.nan_to_num(X[:4])
-    found = FederatedKMeans(
-        4, algorithm="lloyd", init=start, tol=0.0, max_iter=rounds, prepare=AS_THEY_ARE
-    ).fit(parts(X, n_sites))
+    found = FederatedKMeans(4, init=start, max_iter=rounds, **how).fit(parts(X, n_sites))
     expected, js = pooled(X, start, rounds)
     np.testing.assert_allclose(found.cluster_centers_, expected, rtol=1e-9, atol=1e-12)
     inertias = [done["inertia"] for done in found.history_]
@@ -154,9 +146,6 @@ def test_a_limit_counts_values_and_not_rows() -> None:
     np.testing.assert_array_equal(answer.weights, [3, 0, 3])
 
 
-# Rows as they come
-
-
 def test_scales_are_those_of_the_values_there_are() -> None:
     X, _ = planted(3)
     X = X * [1, 10, 100, 1, 1, 1] + 5
@@ -181,9 +170,9 @@ def test_scales_are_those_of_the_values_there_are() -> None:
 
 def test_a_row_without_any_value_has_no_label_and_moves_nothing() -> None:
     X, _ = planted(4)
-    more = np.insert(X, [0, 9], NAN, axis=0)
+    more, start = np.insert(X, [0, 9], NAN, axis=0), np.nan_to_num(X[:4])
     a, b = (
-        FederatedKMeans(4, prepare=AS_THEY_ARE, algorithm="lloyd", init=np.nan_to_num(X[:4]))
+        FederatedKMeans(4, prepare=AS_THEY_ARE, algorithm="lloyd", init=start)
         .fit({"s": rows, "t": X[::3]})
         for rows in (X, more)
     )  # fmt: skip
@@ -199,17 +188,13 @@ def test_text_may_be_missing_too() -> None:
     age = np.where(sex == "F", 30.0, 60.0) + rng.normal(size=300)
     age[rng.random(300) < 0.2] = NAN
     frame = pd.DataFrame({"age": age, "sex": sex})
-    how = PreprocessingSpec(missing="ignore")
-    found = FederatedKMeans(2, prepare=how, random_state=0).fit(
-        {"n": frame[:150], "s": frame[150:]}
-    )
+    found = FederatedKMeans(2, prepare=PreprocessingSpec(missing="ignore"), random_state=0)
+    found.fit({"n": frame[:150], "s": frame[150:]})
     assert found.preprocessor_ is not None
     assert found.preprocessor_.names == ("age", "sex=F", "sex=M")
-    shown = found.labels_ >= 0
-    known = shown & (frame["sex"].notna().to_numpy())
+    np.testing.assert_array_equal(found.labels_ >= 0, frame.notna().any(axis=1))
+    known = frame["sex"].notna().to_numpy()
     assert adjusted_rand_score(sex[known].astype(str), found.labels_[known]) == 1.0
-    gone = frame["age"].isna() & frame["sex"].isna()
-    np.testing.assert_array_equal(shown, ~gone.to_numpy())
 
 
 def test_steps_that_take_no_gaps_see_rows_filled_in() -> None:
@@ -232,61 +217,56 @@ def test_steps_that_take_no_gaps_see_rows_filled_in() -> None:
 
 def test_a_site_answers_about_gaps_where_a_step_takes_them() -> None:
     """And about filled rows others; its policy knows before it reads a row."""
-    ignoring = Preprocessor((NumericColumn("x0", fill=4.0),), missing="ignore")
-    header = {"run": "r", "exchange": 0}
-    for step in (IncompleteKMeans(), PresentInertia()):
-        task = Task(step, State.at([[0.0]]), preprocessor=ignoring)
-        Policy().check(header, [task], ["x0"], 1)
-    whole = Task(Lloyd(), State.at([[0.0]]), preprocessor=ignoring.completing())
-    Policy().check(header, [whole], ["x0"], 1)
+    how = Preprocessor((NumericColumn("x0", fill=4.0),), missing="ignore")
+
+    def check(step: Any, preprocessor: Preprocessor) -> None:
+        task = Task(step, State.at([[0.0]]), preprocessor=preprocessor)
+        Policy().check({"run": "r", "exchange": 0}, [task], ["x0"], 1)
+
+    check(IncompleteKMeans(), how)
+    check(PresentInertia(), how)
+    check(Lloyd(), how.completing())
     with pytest.raises(PolicyError, match="Lloyd: rows must have no missing value"):
-        Policy().check(header, [replace(whole, preprocessor=ignoring)], ["x0"], 1)
+        check(Lloyd(), how)
 
 
-def test_every_way_in_gives_the_same_clusters(tmp_path: Path) -> None:
+def test_clusters_of_present_values_are_scored_by_rows_filled_in_and_k_is_chosen() -> None:
     X, _ = planted(5)
     columns = tuple(map(Column, "abcdef"))
-    frames = {name: pd.DataFrame(x, columns=list("abcdef")) for name, x in parts(X, 2).items()}
     how = PreprocessingSpec(missing="ignore")
-    one = FederatedKMeans(4, prepare=how, random_state=0).fit(frames)
-    clients = [Client(name, Data(f.to_numpy(), columns=columns)) for name, f in frames.items()]
-    other = FederatedKMeans(4, prepare=how, random_state=0).fit_clients(clients, list("abcdef"))
-    np.testing.assert_array_equal(other.cluster_centers_, one.cluster_centers_)
-    Model.from_estimator(one).save(tmp_path / "model.json")
-    model = Model.load(tmp_path / "model.json")
-    np.testing.assert_array_equal(model.predict(X), one.predict(X))
+    clients = [Client(name, Data(x, columns=columns)) for name, x in parts(X, 2).items()]
+    one = FederatedKMeans(4, prepare=how, random_state=0).fit_clients(clients, list("abcdef"))
+    model, engine = Model.from_estimator(one), LocalEngine(clients)
     assert model.assigned_by == IncompleteKMeans(1e-4)
-    scores = execute(Evaluate(model), LocalEngine(clients)).outcome.value
+    scores = execute(Evaluate(model), engine).outcome.value
     assert np.isfinite(scores["squared-silhouette"])
     assert one.preprocessor_ is not None
     filled = one.preprocessor_.completing().apply(Data(X, columns=columns)).X
     labels = one.predict(X)
-    apart = filled - one.cluster_centers_[labels]
     assert (labels != nearest_present(filled, one.cluster_centers_)[0]).any()
-    assert scores["inertia"] == pytest.approx((apart**2).sum())
-    job = SelectK(2, 6, rule="vote", prepare=how)
-    chosen = execute(job, LocalEngine(clients)).outcome.value
+    squares = (filled - one.cluster_centers_[labels]) ** 2
+    assert scores["inertia"] == pytest.approx(squares.sum())
+    chosen = execute(SelectK(2, 6, rule="vote", prepare=how), engine).outcome.value
     assert set(chosen.results) == {2, 3, 4, 5, 6}
     assert "PresentInertia()" in one.steps_
 
 
-def test_the_command_line_ignores_what_is_missing(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+@pytest.mark.usefixtures("here")
+def test_the_command_line_ignores_what_is_missing() -> None:
     X, _ = planted(6)
     X[3] = NAN
     frames = {name: pd.DataFrame(x, columns=list("abcdef")) for name, x in parts(X, 2).items()}
     for name, frame in frames.items():
         frame.to_csv(f"{name}.csv", index=False)
-    files = ["s0.csv", "s1.csv"]
-    fit = ["fit", *files, "-k", "4", "--missing", "ignore", "--out", "out"]
-    ran = CliRunner().invoke(app, fit)
+    run, files = CliRunner().invoke, ["s0.csv", "s1.csv"]
+    ran = run(app, ["fit", *files, "-k", "4", "--missing", "ignore", "--out", "out"])
     assert ran.exit_code == 0, ran.output
     assert "they count in no distance; rows without any value have the label -1." in ran.stdout
     assert "site 's1': 1 row is left out for lack of any value, as row 2" in ran.stderr
     how = PreprocessingSpec(missing="ignore")
     found = FederatedKMeans(4, prepare=how, random_state=0).fit(frames)
     np.testing.assert_array_equal(Model.load("out").centers, found.cluster_centers_)
-    again = CliRunner().invoke(app, ["predict", "out/model.json", *files, "--out", "again"])
+    again = run(app, ["predict", "out/model.json", *files, "--out", "again"])
     assert again.exit_code == 0, again.output
     assert "filled in" not in again.stdout
     assert "Rows without a cluster (-1): 1 of s1." in again.stdout
@@ -295,27 +275,24 @@ def test_the_command_line_ignores_what_is_missing(tmp_path, monkeypatch):
         assert labels == Path("out/labels", file).read_text()
 
 
-@pytest.mark.parametrize("kind", ["pandas", "polars", "arrow", "path"])
+@pytest.mark.parametrize("kind", ["pandas", "path", "polars", "arrow"])
 def test_rows_without_any_value_keep_their_place_in_frames_with_a_warning(kind, tmp_path):
     rng = np.random.default_rng(9)
     frame = pd.DataFrame({"a": rng.normal(size=40), "b": rng.normal(size=40), "s": ["x", "y"] * 20})
     frame.loc[[3, 30]] = None
     frame.loc[7, "a"] = None
     frame.to_csv(tmp_path / "n.csv", index=False)
-    made: dict[str, Any] = {
-        "pandas": frame,
-        "polars": pl.from_pandas(frame),
-        "arrow": pa.Table.from_pandas(frame, preserve_index=False),
-        "path": tmp_path / "n.csv",
-    }
+    arrow = pa.Table.from_pandas(frame, preserve_index=False)
+    made = {"pandas": frame, "polars": pl.from_pandas(frame), "arrow": arrow}
+    rows: Any = {"n": made.get(kind, tmp_path / "n.csv")}
     said = "site 'n': 2 rows have no value in any column, as row 3; all of their"
     with pytest.warns(UserWarning, match=said):
-        found = FederatedKMeans(2, prepare="auto", random_state=0).fit({"n": made[kind]})
+        found = FederatedKMeans(2, prepare="auto", random_state=0).fit(rows)
     assert found.labels_.shape == (40,)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        without = FederatedKMeans(2, prepare=PreprocessingSpec(missing="ignore"), random_state=0)
-        without.fit({"n": made[kind]})
+        how = PreprocessingSpec(missing="ignore")
+        without = FederatedKMeans(2, prepare=how, random_state=0).fit(rows)
     assert np.flatnonzero(without.labels_ == -1).tolist() == [3, 30]
 
 
@@ -323,22 +300,19 @@ def test_groups_with_missing_values_are_means_of_what_they_tell() -> None:
     """Steps see means of groups, without those columns of which a group tells nothing."""
     X, y = planted(7, 900, 5, 0.15)
     clients = [Client(n, Data(x), protection=Groups(5)) for n, x in parts(X, 2).items()]
-    assert np.isnan(clients[0].data.X).any()
+    data, state = clients[0].data, State.at([[0.0] * 5, [1.0] * 5])
+    assert np.isnan(data.X).any()
     how = PreprocessingSpec(missing="ignore")
     found = FederatedKMeans(4, prepare=how, random_state=0).fit_clients(clients)
-    labels = np.concatenate([y[i::2] for i in range(2)])
     exact = FederatedKMeans(4, prepare=how, random_state=0).fit(parts(X, 2))
-    agrees = adjusted_rand_score(labels, found.labels_)
+    agrees = adjusted_rand_score(np.concatenate([y[::2], y[1::2]]), found.labels_)
     assert agrees >= adjusted_rand_score(y, exact.labels_) - 0.1
-    state = State.at([[0.0] * 5, [1.0] * 5])
     answer = clients[0].answer(Task(IncompleteKMeans(), state))
-    data = clients[0].data
-    within = data.within
-    assert within is not None
+    assert data.within is not None
+    assert data.sample_weight is not None
     _, squared = nearest_present(data.X, state.centers)
-    weight = data.sample_weight
-    assert weight is not None
-    assert answer.sums[:10, 1].sum() == pytest.approx(squared @ weight + within.sum())
+    expected = squared @ data.sample_weight + data.within.sum()
+    assert answer.sums[:10, 1].sum() == pytest.approx(expected)
 
 
 def test_k_is_judged_by_present_values_and_so_are_the_clusters() -> None:
@@ -409,8 +383,7 @@ def test_clusters_that_were_judged_label_rows_by_the_values_that_they_have(kind,
 @pytest.mark.parametrize(("n", "model", "says"), [(3, "auto", 0), (45, "k-means", 1)])
 def test_few_gaps_leave_clusters_to_k_means_and_many_are_warned_of(n, model, says):
     """As it has values filled in, in rows that may belong elsewhere by the values they have."""
-    rng = np.random.default_rng(2)
-    X = 8.0 * np.eye(3)[np.arange(180) % 3] + rng.normal(size=(180, 3))
+    X = 8.0 * np.eye(3)[np.arange(180) % 3] + np.random.default_rng(2).normal(size=(180, 3))
     X[:n, 0] = NAN
     engine = LocalEngine(Client(name, Data(x)) for name, x in parts(X, 3).items())
     report = execute(fit_of("auto", model=model, prepare=PreprocessingSpec(missing="mean")), engine)
@@ -421,12 +394,7 @@ def test_few_gaps_leave_clusters_to_k_means_and_many_are_warned_of(n, model, say
     assert sum("in up to 25 % of the rows" in line for line in said) == says
 
 
-SHAPES: dict[Any, tuple[int, ...]] = {
-    "full": (3, 4, 4),
-    "tied": (4, 4),
-    "diag": (3, 4),
-    "spherical": (3,),
-}
+SHAPES: Any = {"full": (3, 4, 4), "tied": (4, 4), "diag": (3, 4), "spherical": (3,)}
 
 
 def mixture_and_gaps(kind: Any, *, text: bool) -> tuple[GaussianMixture, State, Floats]:
@@ -475,15 +443,9 @@ def test_a_row_with_gaps_has_the_density_of_scipy_s_in_the_columns_it_has(kind: 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
+        ({"algorithm": Lloyd()}, "'ignore' needs an algorithm that takes missing values; L"),
+        ({"metric": "cosine"}, "missing='ignore' is for other fits, not for clusters"),
         ({"algorithm": "fkm"}, "algorithm='fkm' is for k-means, not for rows with gaps"),
-        (
-            {"algorithm": Lloyd()},
-            "missing='ignore' needs an algorithm that takes missing values; L",
-        ),
-        (
-            {"metric": "cosine"},
-            "missing='ignore' is for other fits, not for clusters",
-        ),
     ],
 )
 def test_what_needs_whole_rows_is_one_line(options: dict[str, Any], line: str) -> None:
@@ -491,10 +453,7 @@ def test_what_needs_whole_rows_is_one_line(options: dict[str, Any], line: str) -
         FederatedKMeans(2, prepare=AS_THEY_ARE, **options).fit(planted(0)[0])
 
 
-def test_no_preparation_of_whole_rows_takes_gaps() -> None:
-    for wrong in ({"pca": 2}, {"unit": True}):
-        with pytest.raises(ValueError, match="need whole rows: missing must not be 'ignore'"):
-            PreprocessingSpec(missing="ignore", **wrong)
+def test_no_pipeline_takes_gaps() -> None:
     model = FederatedKMeans(2, prepare=AS_THEY_ARE, random_state=0).fit(planted(0)[0])
     with pytest.raises(InputError, match="IncompleteKMeans does not"):
         model.to_sklearn()

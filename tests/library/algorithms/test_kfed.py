@@ -1,8 +1,6 @@
 """kFed by hand: papers/algorithms.md, section 2, one fact a test."""
 
-from __future__ import annotations
-
-from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -14,8 +12,6 @@ from fedcluster.algorithms import KFed, _kfed
 from fedcluster.algorithms._kfed import core_means, local_start, top_directions
 from fedcluster.kernels import kmeans_plusplus
 from fedcluster.kernels.iteration import lloyd
-
-CORNERS = {"a": [0.0, 0.0], "b": [0.0, 2.0], "c": [3.0, 0.0], "d": [3.0, 2.0]}
 
 
 def asked(kfed: KFed, rows: np.ndarray, seed: int = 0) -> Summary:
@@ -32,27 +28,22 @@ def sent(centers: np.ndarray, sizes: list[float] | None = None) -> Summary:
     return Summary(centers * weights[:, None], weights)
 
 
-def test_a_core_has_the_rows_at_most_a_third_as_far() -> None:
-    """Of the rows 0 2 3 6 8 with the seeds 0 and 8: 3 * 2 <= 6, so 2 belongs to the core of 0 and
-    6 to that of 8; 3 * 3 > 5, so 3 belongs to none.
-    """
-    assert_allclose(core_means(on_line(0, 2, 3, 6, 8), on_line(0, 8)), on_line(1, 7))
-
-
-@pytest.mark.parametrize("row", [2.1, 2.5, 3.9])
-def test_a_row_more_than_a_third_as_far_is_in_no_core(row: float) -> None:
-    """Beyond 2 = 8 / 4 a row is more than a third as far from the seed 0 as from the seed 8."""
-    assert_allclose(core_means(on_line(0, row, 8), on_line(0, 8)), on_line(0, 8))
-    assert_allclose(core_means(on_line(0, 1.9, 8), on_line(0, 8)), on_line(0.95, 8))
-
-
-def test_a_core_is_compared_with_every_other_seed() -> None:
-    """With a third seed at 4, the row 2 is as far from it as from 0, and 6 as from 8."""
-    assert_allclose(core_means(on_line(0, 2, 4, 6, 8), on_line(0, 8, 4)), on_line(0, 8, 4))
-
-
-def test_one_seed_has_all_rows_in_its_core() -> None:
-    assert_allclose(core_means(on_line(0, 2, 7), on_line(0)), on_line(3))
+@pytest.mark.parametrize(
+    ("rows", "seeds", "means"),
+    [
+        # 3 * 2 <= 6, so 2 belongs to the core of 0 and 6 to that of 8; 3 * 3 > 5
+        ([0, 2, 3, 6, 8], [0, 8], [1, 7]),
+        # with a third seed, 2 is as far from it as from 0, and 6 as from 8
+        ([0, 2, 4, 6, 8], [0, 8, 4], [0, 8, 4]),
+        ([0, 1.9, 8], [0, 8], [0.95, 8]),
+        ([0, 2.1, 8], [0, 8], [0, 8]),
+        ([0, 2.5, 8], [0, 8], [0, 8]),
+        ([0, 3.9, 8], [0, 8], [0, 8]),
+        ([0, 2, 7], [0], [3]),
+    ],
+)
+def test_a_core_has_the_rows_at_most_a_third_as_far(rows, seeds, means):
+    assert_allclose(core_means(on_line(*rows), on_line(*seeds)), on_line(*means))
 
 
 def test_seeds_that_coincide_start_where_they_are() -> None:
@@ -104,17 +95,14 @@ def test_local_lloyd_runs_to_the_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "centers"),
-    [
-        (["a", "b"], ["c", "d"], [[1.5, 0.0], [1.5, 2.0]]),
-        (["a", "c"], ["b", "d"], [[0.0, 1.0], [3.0, 1.0]]),
-    ],
+    ("order", "centers"), [("abcd", [[1.5, 0], [1.5, 2]]), ("acbd", [[0, 1], [3, 1]])]
 )
-def test_the_server_starts_at_the_first_sites_centres_and_weighs_none(first, second, centers):
+def test_the_server_starts_at_the_first_sites_centres_and_weighs_none(order, centers):
     """The corners of a rectangle 3 by 2, K = K_l = 2: both ways to pair them are stable, and the
     first site's corners decide. One corner has 97 rows behind it, which count in the state only.
     """
-    one, other = (np.array([CORNERS[c] for c in site]) for site in (first, second))
+    corners = {"a": [0, 0], "b": [0, 2], "c": [3, 0], "d": [3, 2]}
+    one, other = np.array([corners[c] for c in order], float).reshape(2, 2, 2)
     state = served(KFed(2), sent(one, [97, 1]), sent(other, [1, 1]))
     assert_allclose(state.centers, centers)
     assert_array_equal(state.weights, [98, 2])
@@ -149,34 +137,16 @@ def test_local_clusters_lie_between_1_and_k(local: int) -> None:
         KFed(3, local)
 
 
-def test_lloyd_ends_where_little_moves_at_sites_and_at_the_server(monkeypatch):
-    """By 1e-4 of the mean variance of a column of what is clustered there."""
-    asked: list[tuple[np.ndarray, dict]] = []
-
-    def listening(X: np.ndarray, *args: Any, **options: Any) -> Any:
-        asked.append((X, options))
-        return lloyd(X, *args, **options)
-
-    monkeypatch.setattr(_kfed, "lloyd", listening)
+def test_seeds_have_no_trials_and_lloyd_ends_where_little_moves(monkeypatch):
+    """By 1e-4 of the mean variance of a column of what is clustered, at sites and at the server."""
+    monkeypatch.setattr(_kfed, "lloyd", asked_lloyd := Mock(wraps=lloyd))
+    monkeypatch.setattr(_kfed, "kmeans_plusplus", seeds := Mock(wraps=kmeans_plusplus))
     rows = np.random.default_rng(0).normal(size=(30, 2)) * [1, 5]
-    served(
-        KFed(3), sent(rows[:4]), KFed(3).client_step(State(), Data(rows), np.random.default_rng(0))
-    )
-    (at_site, own), (received, of_server) = asked
-    for X, options in ((at_site, own), (received, of_server)):
-        assert options["tol"] == pytest.approx(1e-4 * X.var(axis=0).mean(), rel=1e-12)
-    assert of_server["empty"] == "relocate"
-    assert "empty" not in own
-
-
-def test_local_seeds_are_drawn_without_trials(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[dict] = []
-
-    def listening(*args: Any, **options: Any) -> Any:
-        asked.append(options)
-        return kmeans_plusplus(*args, **options)
-
-    monkeypatch.setattr(_kfed, "kmeans_plusplus", listening)
-    rows = np.random.default_rng(0).normal(size=(30, 2))
-    KFed(3).client_step(State(), Data(rows), np.random.default_rng(0))
-    assert [options["n_local_trials"] for options in asked] == [1]
+    served(KFed(3), sent(rows[:4]), asked(KFed(3), rows))
+    assert [call.kwargs["n_local_trials"] for call in seeds.call_args_list] == [1]
+    of_site, of_server = asked_lloyd.call_args_list
+    for call in (of_site, of_server):
+        variance = call.args[0].var(axis=0).mean()
+        assert call.kwargs["tol"] == pytest.approx(1e-4 * variance, rel=1e-12)
+    assert of_server.kwargs["empty"] == "relocate"
+    assert "empty" not in of_site.kwargs

@@ -1,9 +1,8 @@
 """Sites that are not asked, do not answer, or come late: every algorithm copes and says so."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +24,6 @@ from fedcluster.algorithms import (
 from fedcluster.core import Algorithm, Answers, Data, State, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.client import Client
-from fedcluster.errors import HeldBackError
 from fedcluster.jobs import execute, fit_of
 from fedcluster.kernels import nearest
 from fedcluster.metrics import Inertia
@@ -91,50 +89,27 @@ def test_a_site_that_comes_late_or_stays_away_for_a_while(algorithm, start):
     late = engine(lambda site, r: (site == "s0" and r < 2) or (site == "s1" and r == 1))
     result = run(algorithm, late, start, max_rounds=15)
     assert close(result.state.centers)
-    assert [done.missing for done in result.history[:3]] == [
-        ("s0",),
-        ("s0", "s1"),
-        (),
-    ][: len(result.history)]
-
-
-@pytest.mark.parametrize("algorithm", [Lloyd(), FedAvg(), FFCM()], ids=repr)
-def test_a_round_without_any_answer_changes_nothing(algorithm: Algorithm) -> None:
-    result = run(algorithm, engine(lambda site, r: r == 1), START, max_rounds=3)
-    none = result.history[1]
-    assert none.answered == ()
-    assert none.shift == 0.0
-    assert close(result.state.centers)
-
-
-def test_a_first_round_without_any_answer_is_an_error() -> None:
-    with pytest.raises(HeldBackError, match="no site answered in the first round: s0, s1"):
-        run(Lloyd(), engine(lambda site, r: True), START)
-
-
-def test_one_site_is_always_asked() -> None:
-    """max(int(C n), 1) sites, as Triebe & Rajagopal have it."""
-    result = run(Lloyd(), engine(), START, participation=0.01, max_rounds=4)
-    assert [len(done.answered) for done in result.history] == [1] * 4
+    missing = [done.missing for done in result.history[:3]]
+    assert missing == [("s0",), ("s0", "s1"), ()][: len(missing)]
 
 
 @pytest.mark.filterwarnings("ignore:stopped at the limit")
 @pytest.mark.parametrize("algorithm", ["fkm", "kfed", "fedavg"])
 def test_a_papers_algorithm_asks_a_sample_in_each_of_its_rounds(algorithm: AlgorithmName) -> None:
-    model = FederatedKMeans(
-        3, algorithm=algorithm, participation=0.5, random_state=0, max_iter=12
-    ).fit(ROWS)
+    model = sampled(algorithm=algorithm, max_iter=12)
     assert close(model.cluster_centers_)
     assert all(len(done["missing"]) == 4 for done in model.history_)
     assert model.communication_rounds_[-1]["missing"] == []  # the exact inertia
     assert model.inertia_ == pytest.approx(-model.score(ROWS))
 
 
+def sampled(kind: type[Any] = FederatedKMeans, **how: Any) -> Any:
+    return kind(3, participation=0.5, random_state=0, **how).fit(ROWS)
+
+
 @pytest.mark.parametrize("algorithm", ["auto", "lloyd"])
 def test_exact_lloyd_asks_all_sites_first_and_last(algorithm: AlgorithmName) -> None:
-    model = FederatedKMeans(
-        3, algorithm=algorithm, participation=0.5, random_state=0, max_iter=40
-    ).fit(ROWS)
+    model = sampled(algorithm=algorithm, max_iter=40)
     missing = [len(done["missing"]) for done in model.communication_rounds_]
     assert missing[:2] == [0, 0]  # the start, and the first sums
     first = missing.index(4)
@@ -147,7 +122,7 @@ def test_exact_lloyd_asks_all_sites_first_and_last(algorithm: AlgorithmName) -> 
 
 
 def test_the_fuzzy_estimator_takes_a_fraction() -> None:
-    model = FederatedFuzzyCMeans(3, participation=0.5, random_state=0, tol=1e-9).fit(ROWS)
+    model = sampled(FederatedFuzzyCMeans, tol=1e-9)
     whole = FederatedFuzzyCMeans(3, random_state=0, tol=1e-9).fit(ROWS)
     assert any(done["missing"] for done in model.history_)
     np.testing.assert_allclose(model.cluster_centers_, whole.cluster_centers_, atol=1e-5)
@@ -225,15 +200,12 @@ def test_sampled_sites_of_different_rows_end_at_a_pooled_optimum(n_sites, fracti
 
 
 def test_a_limit_of_rounds_holds_for_the_sampled_and_the_full_ones_together() -> None:
+    how: dict[str, Any] = {"init": "k-means++", "n_init": 1, "max_iter": 9, "tol": 0}
+    model = FederatedKMeans(15, participation=0.2, random_state=0, **how)
     rows = np.random.default_rng(0).uniform(size=(900, 2))
-    model = FederatedKMeans(
-        15, init="k-means++", n_init=1, participation=0.2, random_state=0, max_iter=9, tol=0
-    )
     with pytest.warns(ConvergenceWarning, match="stopped at the limit of 9 rounds"):
         model.fit(rows, sites=np.arange(900) % 5)
-    rounds = model.communication_rounds_
-    lloyd = [done for done in rounds if "Lloyd" in done["tasks"]]
-    assert len(lloyd) == 9
+    lloyd = [done for done in model.communication_rounds_ if "Lloyd" in done["tasks"]]
     assert [bool(done["missing"]) for done in lloyd] == [False, *[True] * 3, *[False] * 5]
     assert model.stop_reason_.startswith("stopped at the limit of")
 
@@ -292,16 +264,8 @@ def test_one_task_for_all_makes_a_round_ask_all() -> None:
     sites = LocalEngine(Client(f"{i}", Data(np.full((2, 1), float(i)))) for i in range(6))
 
     def plan() -> Plan[None]:
-        sampled, of_all = (
-            Task(Lloyd(), State.at([[0.0]]), everyone=all_) for all_ in (False, True)
-        )
-        for tasks in (
-            [sampled],
-            [sampled, of_all],
-            [of_all, sampled],
-            [of_all],
-            [sampled, sampled],
-        ):
+        few, all_ = (Task(Lloyd(), State.at([[0.0]]), everyone=each) for each in (False, True))
+        for tasks in ([few], [few, all_], [all_, few], [all_], [few, few]):
             answers = yield tasks
             asked.append(len(answers[0].answered))
 
@@ -309,15 +273,13 @@ def test_one_task_for_all_makes_a_round_ask_all() -> None:
     assert asked == [3, 6, 6, 6, 3]
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_what_a_fit_made_small_is_told_of_all_sites_whoever_takes_part(seed: int) -> None:
     """Two rows at each site, each 1 from the centre between them."""
-    places = {"a": 0.0, "b": 9.0, "c": 20.0, "d": 40.0}
-    rows = {name: Data(np.array([[x - 1.0], [x + 1.0]])) for name, x in places.items()}
-    sites = LocalEngine(Client(name, data) for name, data in rows.items())
-    state = State.at([[x] for x in places.values()])
-    told = run_plan(objective_value(Inertia(), state), sites, participation=0.25, seed=seed)
-    assert told.value == {"inertia": 8.0}
+    places = [0.0, 9.0, 20.0, 40.0]
+    sites = LocalEngine(Client(f"{x}", Data(np.array([[x - 1.0], [x + 1.0]]))) for x in places)
+    plan = objective_value(Inertia(), State.at([[x] for x in places]))
+    assert run_plan(plan, sites, participation=0.25, seed=seed).value == {"inertia": 8.0}
 
 
 def test_sums_about_the_means_of_their_round_stand_in_for_none_of_another() -> None:

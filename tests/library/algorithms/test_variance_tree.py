@@ -1,12 +1,11 @@
 """The tree of cuts, round by round and by hand."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
+from partitions import on_line
 
 from fedcluster import Data, State, Summary
 from fedcluster.algorithms import VarianceTree
@@ -14,25 +13,20 @@ from fedcluster.algorithms import VarianceTree
 RNG = np.random.default_rng(0)
 
 
-def grown(tree: VarianceTree, rows: list, weight: list | None = None) -> list[State]:
+def grown(tree: VarianceTree, rows: np.ndarray) -> list[State]:
     """The state after each round, until the tree says that it is done."""
-    data = Data(np.array(rows, dtype=float), None if weight is None else np.array(weight))
     states = [State()]
     while not states[-1].converged:
-        answer = tree.client_step(states[-1], data, RNG)
+        answer = tree.client_step(states[-1], Data(rows), RNG)
         states.append(tree.server_step(states[-1], [answer], RNG))
     return states[1:]
 
 
-def on_line(*values: float) -> list[list[float]]:
-    return [[value] for value in values]
-
-
 def test_a_leaf_that_cannot_give_two_large_enough_ones_is_not_cut() -> None:
     """q = 2: of three rows one side would have fewer than two, of four both may have two."""
-    three = grown(VarianceTree(2, min_rows=2), on_line(0, 1, 10))
-    assert [len(state.centers) for state in three] == [1, 1]
-    four = grown(VarianceTree(2, min_rows=2), on_line(0, 1, 10, 11))
+    tree = VarianceTree(2, min_rows=2)
+    assert [len(state.centers) for state in grown(tree, on_line(0, 1, 10))] == [1, 1]
+    four = grown(tree, on_line(0, 1, 10, 11))
     assert [len(state.centers) for state in four] == [1, 2, 2]
     assert_allclose(four[-1].centers, on_line(0.5, 10.5))
 
@@ -41,7 +35,8 @@ def test_a_leaf_falls_at_its_mean_in_the_column_that_varies_most() -> None:
     """Mean (1, 5): the second column has the larger sum of squares, so (3, 4) stays with (0, 0)
     and (1, 1), although the first column would part it from them.
     """
-    states = grown(VarianceTree(2, min_rows=1), [[0, 0], [3, 4], [1, 1], [0, 15]])
+    rows = np.array([[0.0, 0], [3, 4], [1, 1], [0, 15]])
+    states = grown(VarianceTree(2, min_rows=1), rows)
     assert_allclose(states[0].centers, [[1, 5]])
     assert_allclose(states[-1].centers, [[4 / 3, 5 / 3], [0.0, 15.0]])
     assert_array_equal(states[-1].weights, [3, 1])
@@ -67,30 +62,6 @@ def test_rows_that_are_equal_are_not_cut() -> None:
     states = grown(VarianceTree(4, min_rows=1), on_line(7, 7, 7, 7))
     assert_allclose(states[-1].centers, on_line(7))
     assert [len(state.centers) for state in states] == [1, 1]
-
-
-def test_weights_count_as_rows() -> None:
-    """A weight of 2 and two rows give the same tree."""
-    weighed = grown(VarianceTree(2, min_rows=2), on_line(0, 10), [2.0, 3.0])[-1]
-    repeated = grown(VarianceTree(2, min_rows=2), on_line(0, 0, 10, 10, 10))[-1]
-    assert_allclose(weighed.centers, repeated.centers)
-    assert_allclose(weighed.centers, on_line(0, 10))
-    assert_array_equal(weighed.weights, [2, 3])
-
-
-def test_the_tree_that_comes_back_is_checked() -> None:
-    """Compiled code follows its cuts, so none may point outside."""
-    tree = VarianceTree(2, min_rows=1)
-    state = grown(tree, on_line(0, 1, 10, 11))[-1]
-    for name, wrong in (("parent", -1.0), ("child", 2.0), ("feature", 1.0)):
-        memory = {**state.memory, name: np.array([wrong])}
-        bent = State(state.centers, state.weights, round=2, memory=memory)
-        with pytest.raises(ValueError, match="not those of 2 leaves and 1 columns"):
-            tree.client_step(bent, Data(np.zeros((2, 1))), RNG)
-    longer = {**state.memory, "threshold": np.zeros(2)}
-    bent = State(state.centers, state.weights, round=2, memory=longer)
-    with pytest.raises(ValueError, match="not those of 2 leaves"):
-        tree.client_step(bent, Data(np.zeros((2, 1))), RNG)
 
 
 @pytest.mark.parametrize(

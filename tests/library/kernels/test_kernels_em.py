@@ -1,7 +1,5 @@
 """The pass of EM: equal to its formulas for any number of columns, and on any number of threads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

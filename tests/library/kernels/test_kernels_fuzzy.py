@@ -1,5 +1,7 @@
 """Fuzzy sums and fuzzy c-means in one place."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,7 +17,6 @@ from fedcluster.kernels.fuzzy import (
     WIDE_BLOCK,
     FuzzyPass,
     fuzzy_cmeans,
-    pack_wide_centers,
     whole_tiles,
     write_powers,
 )
@@ -77,56 +78,28 @@ def wide_grids(**others):
     return grids(columns=(WIDE, WIDE + 9), rows=WIDE_BLOCK + 50, **others)
 
 
-def test_four_points_by_hand():
-    """m = 2: the row at 1 is at squared distances 1 and 9 from 0 and 4: u = 0.9 and 0.1; that at
-    2 in the middle; those on a centre belong to it.
-    """
-    found = fuzzy_pass([[0.0], [1.0], [2.0], [4.0]], [[0.0], [4.0]], 2.0, [1, 2, 4, 1])
-    assert_allclose(found.weights, [1 + 2 * 0.81 + 4 * 0.25, 2 * 0.01 + 4 * 0.25 + 1])
-    assert_allclose(found.sums, [[2 * 0.81 + 4 * 0.5], [2 * 0.01 + 4 * 0.5 + 4]])
-    assert_allclose(found.supports, [1 + 2 * 0.9 + 4 * 0.5, 2 * 0.1 + 4 * 0.5 + 1])
-    assert_allclose(found.rows, [1 + 0.9 + 0.5, 0.1 + 0.5 + 1])
-    assert_allclose(found.errors, [2 * 0.81 + 4, 2 * 0.01 * 9 + 4])
-
-
-@pytest.mark.parametrize(("m", "ratio"), [(2.0, 9), (3.0, 3), (1.5, 81), (1.25, 6561)])
-def test_the_exponent_is_one_over_m_minus_one_of_squares(m, ratio):
-    """At squared distances 1 and 9, degrees are as 9^(1 / (m - 1)) to 1."""
-    u = memberships([[1.0]], [[0.0], [4.0]], m)
-    assert_allclose(u, [[ratio / (1 + ratio), 1 / (1 + ratio)]], rtol=1e-14)
-
-
-@pytest.mark.parametrize("d", [1, WIDE])
-@pytest.mark.parametrize("m", FUZZIFIERS)
-def test_a_row_on_centres_belongs_to_them_in_equal_parts(m, d):
-    X, centers = (np.repeat(np.c_[values], d, axis=1) for values in ([3.0, 5.0], [3.0, 3, 5, 7]))
-    u = memberships(X, centers, m)
-    assert_array_equal(u, [[0.5, 0.5, 0, 0], [0, 0, 1, 0]])
-
-
-@given(grids())
-def test_a_pass_is_that_of_plain_numpy(case):
-    X, centers, m, sample_weight = case
-    found = fuzzy_pass(X, centers, m, sample_weight)
-    assert_same(found, plain_pass(X, centers, m, sample_weight), np.abs(X).max())
-
-
-@given(grids())
-def test_memberships_are_those_of_plain_numpy(case):
+def assert_as_in_plain_numpy(case, rtol):
+    """Of a pass and of memberships."""
     X, centers, m, _ = case
+    found, expected = fuzzy_pass(*case), plain_pass(*case)
+    assert_same(found, expected, np.abs(X).max(), rtol)
     u = memberships(X, centers, m)
-    assert_allclose(u, plain_memberships(X, centers, m)[0], rtol=1e-12)
+    assert_allclose(u, plain_memberships(X, centers, m)[0], rtol=rtol)
     assert_allclose(u.sum(axis=1), 1, rtol=1e-14)
+    return u
+
+
+@given(grids())
+def test_degrees_and_sums_are_those_of_plain_numpy(case):
+    u, (X, centers, _, _) = assert_as_in_plain_numpy(case, 1e-12), case
     labels, _ = nearest(X, centers)
     assert_array_equal(u[np.arange(len(X)), labels], u.max(axis=1))
 
 
 @given(wide_grids())
-def test_a_pass_over_wide_rows_is_that_of_plain_numpy(case):
+def test_those_of_wide_rows_too(case):
     """But for the digits that |z|^2 - 2 z.c + |c|^2 may lose."""
-    X, centers, m, sample_weight = case
-    found = fuzzy_pass(X, centers, m, sample_weight)
-    assert_same(found, plain_pass(X, centers, m, sample_weight), np.abs(X).max(), rtol=1e-10)
+    assert_as_in_plain_numpy(case, 1e-10)
 
 
 @pytest.mark.parametrize(("n", "d", "k"), [(5, 2 * DEPTH + 3, 3), (WIDE_BLOCK + 1, WIDE, 50)])
@@ -138,14 +111,6 @@ def test_matrices_may_be_any_number_of_tiles(n, d, k, offset):
     assert_same(fuzzy_pass(X, centers, 2.0), expected, np.abs(X).max())
 
 
-@given(wide_grids())
-def test_memberships_of_wide_rows_are_those_of_plain_numpy(case):
-    X, centers, m, _ = case
-    u = memberships(X, centers, m)
-    assert_allclose(u, plain_memberships(X, centers, m)[0], rtol=1e-10)
-    assert_allclose(u.sum(axis=1), 1, rtol=1e-14)
-
-
 @given(st.integers(0, 2**32), st.sampled_from(FUZZIFIERS), st.floats(1e-9, 1e-2))
 def test_wide_rows_close_to_a_centre_are_measured_directly(seed, m, distance):
     """Else nothing but rounding would be left of their distances."""
@@ -154,29 +119,6 @@ def test_wide_rows_close_to_a_centre_are_measured_directly(seed, m, distance):
     X = centers[rng.integers(0, 5, 60)] + distance * rng.normal(size=(60, WIDE))
     found, expected = fuzzy_pass(X, centers, m), plain_pass(X, centers, m)
     assert_same(found, expected, np.abs(X).max(), rtol=1e-9)
-
-
-@given(grids())
-def test_a_weight_is_a_repetition(case):
-    X, centers, m, _ = case
-    times = np.arange(len(X)) % 4
-    found = fuzzy_pass(X, centers, m, times)
-    repeated = fuzzy_pass(np.repeat(X, times, axis=0), centers, m)
-    assert_allclose(found.supports, repeated.rows, rtol=1e-12)
-    for field in ("weights", "supports", "errors"):
-        assert_allclose(getattr(found, field), getattr(repeated, field), rtol=1e-12, atol=1e-280)
-    atol = 1e-12 * np.abs(X).max() * (1 + times.sum())
-    assert_allclose(found.sums, repeated.sums, rtol=1e-12, atol=atol)
-
-
-@given(grids() | wide_grids())
-def test_a_row_of_weight_zero_is_as_if_it_were_not_there(case):
-    X, centers, m, _ = case
-    weight = np.arange(len(X)) % 3 / 2
-    found, without = (
-        fuzzy_pass(X[rows], centers, m, weight[rows]) for rows in (slice(None), weight > 0)
-    )
-    assert_same(found, without, np.abs(X).max())
 
 
 @given(grids(dtypes=[np.float32]) | wide_grids(dtypes=[np.float32]))
@@ -202,18 +144,15 @@ def assert_same_bits(found, expected):
         assert_array_equal(getattr(found, field), getattr(expected, field), field)
 
 
-@pytest.mark.parametrize("m", [1.01, 1.001, 1 + 1e-6, 1 + 1e-12])
+@pytest.mark.parametrize("m", [1.01, 1 + 1e-12, 1.001, 1 + 1e-6])
 def test_near_one_degrees_are_hard_and_finite(m):
     """Also where a ratio of distances has a power below the smallest number."""
-    rng = np.random.default_rng(0)
-    X = np.concatenate([8.0 * rng.integers(-2, 3, (60, 2)), [[1e9, 1e9]]])
+    X = np.concatenate([8.0 * np.random.default_rng(0).integers(-2, 3, (60, 2)), [[1e9, 1e9]]])
     centers = np.array([[0.5, 0.25], [7.0, 8.5], [-9.0, 3.0], [1e12, 0.0]])
-    u = memberships(X, centers, m)
-    assert np.isfinite(u).all()
+    u, found = memberships(X, centers, m), fuzzy_pass(X, centers, m)
     assert_allclose(u.sum(axis=1), 1)
-    found = fuzzy_pass(X, centers, m)
-    for field in FIELDS:
-        assert np.isfinite(getattr(found, field)).all(), field
+    for values in (u, *(getattr(found, field) for field in FIELDS)):
+        assert np.isfinite(values).all()
     if m < 1.001:  # but for the last row, which is nearly as far from all centres
         hard, found = hard_pass(X[:-1], centers), fuzzy_pass(X[:-1], centers, m)
         assert_allclose(found.weights, hard.weights, atol=1e-9)
@@ -227,11 +166,6 @@ def test_sums_too_faint_for_exact_products_are_none():
     assert_array_equal(found.sums, [[0], [0]])
     fit = fuzzy_cmeans([[0.0], [2.0]], [[1.0], [1000**0.5 + 1]], 1.01)
     assert_array_equal(fit.centers, [[1], [1000**0.5 + 1]])
-
-
-def test_a_large_m_makes_all_degrees_alike():
-    u = memberships([[1.0], [5.0]], [[0.0], [8.0]], 1e6)
-    assert_allclose(u, 0.5, atol=1e-5)
 
 
 def test_no_rows_add_nothing():
@@ -256,9 +190,6 @@ def test_bits_do_not_depend_on_the_number_of_threads(n, d, dtype, monkeypatch):
         assert_array_equal(fuzzy_cmeans(X, centers, 2.0, max_iter=2).centers, fit.centers)
 
 
-# Fuzzy c-means
-
-
 @pytest.mark.parametrize("m", [1.1, 1.5, 2.0, 3.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_fuzzy_c_means_is_the_pass_repeated(m, seed):
@@ -280,68 +211,29 @@ def test_fuzzy_c_means_is_the_pass_repeated(m, seed):
     assert_same(fit.last_pass, plain_pass(X, fit.centers, m, weight), 10)
 
 
-def test_no_iteration_leaves_the_start():
+def test_the_iterations_end_at_their_limit_and_none_leaves_the_start():
+    X = np.random.default_rng(0).normal(size=(50, 2))
+    assert fuzzy_cmeans(X, X[:4], 2.0, max_iter=7, tol=0).n_iter == 7
     fit = fuzzy_cmeans([[0.0], [4.0]], [[1.0]], 2.0, max_iter=0)
     assert_array_equal(fit.centers, [[1]])
     assert_array_equal(fit.last_pass.errors, [10])
 
 
-def test_the_iterations_end_at_their_limit():
-    X = np.random.default_rng(0).normal(size=(50, 2))
-    assert fuzzy_cmeans(X, X[:4], 2.0, max_iter=7, tol=0).n_iter == 7
-
-
-def test_one_centre_is_the_mean():
-    fit = fuzzy_cmeans([[0.0], [3.0], [9.0]], [[50.0]], 2.0, [1, 1, 2])
-    assert_allclose(fit.centers, [[21 / 4]])
-
-
-def test_nothing_given_is_changed():
-    given_arrays = [np.array([[1.0], [2.0]]), np.array([[0.0], [3.0]]), np.array([1.0, 2.0])]
-    copies = [array.copy() for array in given_arrays]
-    X, centers, weight = given_arrays
-    fuzzy_pass(X, centers, 2.0, weight)
-    fuzzy_cmeans(X, centers, 2.0, weight)
-    memberships(X, centers, 2.0)
-    for array, copy in zip(given_arrays, copies, strict=True):
-        assert_array_equal(array, copy)
-        assert array.flags.writeable
-
-
-@pytest.mark.parametrize("k", [1, 3, PRODUCT_COLUMNS, PRODUCT_COLUMNS + 1])
-def test_wide_centres_are_packed_about_their_mean(k):
-    centers = np.random.default_rng(k).normal(size=(k, WIDE)) + 100
-    packed = pack_wide_centers(centers)
-    assert_allclose(packed.shift, centers.mean(axis=0), rtol=1e-14)
-    differences = centers - packed.shift
-    assert_allclose(packed.norms[:k], np.square(differences).sum(axis=1), rtol=1e-13)
-    assert_array_equal(packed.norms[k:], np.inf)
-    assert len(packed.norms) == len(packed.tiles) * PRODUCT_COLUMNS
-    assert packed.tiles.shape == (-(-k // PRODUCT_COLUMNS), WIDE, PRODUCT_COLUMNS)
-    tiles = packed.tiles.transpose(0, 2, 1).reshape(-1, WIDE)
-    assert_array_equal(tiles[:k], differences)
-    assert not tiles[k:].any()
-
-
-def test_sums_have_whole_tiles_of_products():
-    for k, d in ((1, 1), (PRODUCT_ROWS, PRODUCT_COLUMNS), (PRODUCT_ROWS + 1, PRODUCT_COLUMNS + 1)):
-        height, width = whole_tiles(k, d)
-        assert height % PRODUCT_ROWS == width % PRODUCT_COLUMNS == 0
-        assert 0 <= height - k < PRODUCT_ROWS
-        assert 0 <= width - d < PRODUCT_COLUMNS
+@pytest.mark.parametrize(("more", "tiles"), [(0, 1), (1, 2)])
+def test_sums_have_whole_tiles_of_products(more, tiles):
+    found = whole_tiles(PRODUCT_ROWS + more, PRODUCT_COLUMNS + more)
+    assert found == (tiles * PRODUCT_ROWS, tiles * PRODUCT_COLUMNS)
+    assert whole_tiles(1, 1) == (PRODUCT_ROWS, PRODUCT_COLUMNS)
 
 
 def test_fuzzy_c_means_ends_after_a_thousand_iterations_or_a_change_below_its_tolerance():
     """Where every change counts, it goes on; rows alike in all clusters hardly ever settle."""
-    X = np.array([[0.0], [1.0], [5.0], [6.0]])
-    to_the_end = fuzzy_cmeans(X, [[0.0], [1.0]], 2.0, tol=0)
-    assert to_the_end.n_iter == 1000
-    default, finer = (
-        fuzzy_cmeans(X, [[0.0], [1.0]], 2.0).n_iter,
-        fuzzy_cmeans(X, [[0.0], [1.0]], 2.0, tol=1e-9).n_iter,
+    X, start = np.array([[0.0], [1.0], [5.0], [6.0]]), [[0.0], [1.0]]
+    default, finer, coarser, to_the_end = (
+        fuzzy_cmeans(X, start, 2.0, **how).n_iter
+        for how in (dict[str, Any](), {"tol": 1e-9}, {"tol": 1e-4}, {"tol": 0.0})
     )
-    assert default < finer < 100
-    assert fuzzy_cmeans(X, [[0.0], [1.0]], 2.0, tol=1e-4).n_iter == default
+    assert coarser == default < finer < 100 < to_the_end == 1000
 
 
 @pytest.mark.parametrize("columns", [3, WIDE])

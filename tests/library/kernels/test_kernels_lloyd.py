@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from partitions import on_line
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 
@@ -20,11 +21,9 @@ seeds = st.integers(0, 2**32)
 
 
 def of_sklearn(X, centers, sample_weight=None, *, max_iter=300):
-    model = KMeans(
-        len(centers), init=centers, n_init=1, tol=0, max_iter=max_iter, algorithm="lloyd"
-    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # more clusters than rows that differ
+        model = KMeans(len(centers), init=centers, n_init=1, tol=0, max_iter=max_iter)
         return model.fit(X, sample_weight=sample_weight)
 
 
@@ -101,18 +100,15 @@ def test_max_iter_is_scikit_learns(max_iter):
     assert fit.n_iter == model.n_iter_ == max_iter
 
 
-def test_no_iteration_returns_the_start():
-    start = np.array([[1.0], [2.0]])
-    fit = lloyd([[0.0], [3.0]], start, max_iter=0)
+def test_iterations_end_at_the_start_or_where_no_centre_moves_further_than_tol():
+    """Which is a squared distance; the first iteration moves one centre by 3."""
+    X, start = [[0.0], [4.0]], np.array([[0.0], [1.0]])
+    assert lloyd(X, start, tol=9.0).n_iter == 1
+    assert lloyd(X, start, tol=8.9).n_iter == 2
+    fit = lloyd(X, start, max_iter=0)
     assert_array_equal(fit.centers, start)
     assert fit.n_iter == 0
     assert not np.shares_memory(fit.centers, start)
-
-
-def test_tol_is_a_squared_distance():
-    X, start = [[0.0], [4.0]], [[0.0], [1.0]]  # the first iteration moves one centre by 3
-    assert lloyd(X, start, tol=9.0).n_iter == 1
-    assert lloyd(X, start, tol=8.9).n_iter == 2
 
 
 @given(seeds)
@@ -129,15 +125,25 @@ def test_relocation_is_scikit_learns(seed):
     assert_belongs_to_its_centers(fit, X, sample_weight)
 
 
-def test_an_empty_cluster_stays_or_is_relocated():
-    X = [[0.0], [1.0], [2.0], [9.0]]
-    start = [[1.0], [100.0]]
-    kept = lloyd(X, start)
-    assert_array_equal(kept.centers, [[3.0], [100.0]])
-    assert_array_equal(kept.weights, [4, 0])
-    relocated = lloyd(X, start, empty="relocate")
-    assert_array_equal(relocated.centers, [[1.0], [9.0]])
-    assert_array_equal(relocated.weights, [3, 1])
+@pytest.mark.parametrize(
+    ("X", "start", "weights", "how", "centers", "found"),
+    [
+        ([0, 1, 2, 9], [1, 100], [1, 1, 1, 1], {}, [3, 100], [4, 0]),
+        ([0, 1, 2, 9], [1, 100], [1, 1, 1, 1], {"empty": "relocate"}, [1, 9], [3, 1]),
+        # off the old cluster goes what the row weighs
+        ([0, 1, 9], [1, 50], [1, 1, 7], {"empty": "relocate", "max_iter": 1}, [0.5, 9], [2, 7]),
+        # both 8 or 9 away from 1: the farthest rows, in order
+        ([0, 1, 2, 9, -8], [1, 100, 200], [1, 1, 1, 1, 1],
+         {"empty": "relocate", "max_iter": 1}, [1, -8, 9], [3, 1, 1]),
+        # no row of weight 0, and no row on its centre
+        ([0, 2, 99], [1, 500], [1, 1, 0], {"empty": "relocate"}, [2, 0], [1, 1]),
+        ([3, 3, 3], [3, 8], [1, 1, 1], {"empty": "relocate"}, [3, 8], [3, 0]),
+    ],
+)  # fmt: skip
+def test_an_empty_cluster_stays_or_takes_the_farthest_row(X, start, weights, how, centers, found):
+    fit = lloyd(on_line(*X), on_line(*start), weights, **how)
+    assert_array_equal(fit.centers, on_line(*centers))
+    assert_array_equal(fit.weights, found)
 
 
 def test_empty_clusters_are_dropped_at_the_start():
@@ -151,69 +157,38 @@ def test_empty_clusters_are_dropped_at_the_start():
     assert fit.n_iter == without.n_iter
 
 
-def test_relocation_takes_the_mass_off_the_old_cluster():
-    fit = lloyd([[0.0], [1.0], [9.0]], [[1.0], [50.0]], [1, 1, 7], max_iter=1, empty="relocate")
-    assert_array_equal(fit.centers, [[0.5], [9.0]])
-
-
-def test_several_empty_clusters_take_the_farthest_rows_in_order():
-    X = [[0.0], [1.0], [2.0], [9.0], [-8.0]]
-    start = [[1.0], [100.0], [200.0]]
-    fit = lloyd(X, start, max_iter=1, empty="relocate")
-    assert_array_equal(fit.centers, [[1.0], [-8.0], [9.0]])  # both 8 or 9 away from 1
-
-
-def test_a_row_of_weight_zero_attracts_no_centre():
-    fit = lloyd([[0.0], [2.0], [99.0]], [[1.0], [500.0]], [1, 1, 0], empty="relocate")
-    assert_array_equal(np.sort(fit.centers, axis=0), [[0.0], [2.0]])
-
-
-def test_equal_rows_leave_spare_centres_where_they_are():
-    fit = lloyd(np.full((5, 2), 3.0), [[3.0, 3.0], [8.0, 8.0]], empty="relocate")
-    assert_array_equal(fit.centers, [[3.0, 3.0], [8.0, 8.0]])
-    assert_array_equal(fit.counts, [5, 0])
-
-
-@pytest.mark.parametrize("empty", ["keep", "relocate"])
-def test_an_offset_only_moves_the_centres(empty):
-    rng = np.random.default_rng(0)
-    X = rng.integers(-40, 41, (300, 3)) / 8
+@pytest.mark.parametrize(
+    ("dtype", "empty", "offset"),
+    [(float, "keep", 1e8), (np.float32, "keep", 2.0**22), (float, "relocate", 1e8)],
+)
+def test_an_offset_only_moves_the_centres(dtype, empty, offset):
+    X = np.random.default_rng(0).integers(-40, 41, (300, 3)).astype(dtype)
+    X /= 8 if dtype is float else 1
     start = np.vstack([X[:6], [[99.0] * 3]])
-    at_zero = lloyd(X, start, empty=empty)
-    far = lloyd(X + 1e8, start + 1e8, empty=empty)
+    at_zero, far = (lloyd(X + dtype(at), start + at, empty=empty) for at in (0, offset))
     assert_array_equal(far.labels, at_zero.labels)
-    assert_allclose(far.centers - 1e8, at_zero.centers, rtol=0, atol=3e-8)
+    assert_allclose(far.centers - offset, at_zero.centers, rtol=0, atol=3e-8)
     assert far.n_iter == at_zero.n_iter
 
 
-def test_float32_rows_at_an_offset():
-    rng = np.random.default_rng(0)
-    X = rng.integers(-40, 41, (300, 3)).astype(np.float32)
-    at_zero = lloyd(X, X[:6])
-    far = lloyd(X + np.float32(2**22), X[:6] + 2.0**22)
-    assert_array_equal(far.labels, at_zero.labels)
-
-
-def test_kmeans_finds_what_scikit_learn_finds():
-    rng = np.random.default_rng(0)
-    for seed in range(5):
-        X = rng.normal(size=(300, 4)) + 5 * rng.normal(size=(12, 4))[rng.integers(0, 12, 300)]
-        ours = kmeans(X, 12, rng=np.random.default_rng(seed), n_init=10)
-        theirs = KMeans(12, n_init=10, random_state=seed).fit(X)
-        assert ours.inertia <= 1.01 * theirs.inertia_
-        assert_belongs_to_its_centers(ours, X)
-
-
-def test_kmeans_is_lloyd_from_the_seeding():
-    X = np.random.default_rng(0).normal(size=(200, 3))
-    weights = np.random.default_rng(1).uniform(0, 2, 200)
-    start = X[kmeans_plusplus(X, 7, weights, rng=np.random.default_rng(5))]
-    expected = lloyd(X, start, weights, empty="relocate")
-    found = kmeans(X, 7, weights, rng=np.random.default_rng(5), n_init=1, tol=0)
-    assert_array_equal(found.centers, expected.centers)
-    assert_array_equal(found.labels, expected.labels)
-    assert found.n_iter == expected.n_iter
-    assert found.inertia == pytest.approx(expected.inertia, rel=1e-14)
+@pytest.mark.parametrize(
+    ("seeding", "dtype"),
+    [("weighted", np.float64), ("unweighted", np.float64), ("weighted", np.float32)],
+)
+def test_kmeans_is_lloyd_from_the_seeding(seeding, dtype):
+    X = np.random.default_rng(0).normal(size=(200, 3)).astype(dtype)
+    weights = np.random.default_rng(1).exponential(size=200) ** 4
+    of_seeds = weights if seeding == "weighted" else None
+    start = X[kmeans_plusplus(X, 7, of_seeds, rng=np.random.default_rng(5))].astype(float)
+    for max_iter in (0, 300):
+        expected = lloyd(X, start, weights, max_iter=max_iter, empty="relocate")
+        how: dict[str, Any] = {"n_init": 1, "tol": 0, "max_iter": max_iter, "seeding": seeding}
+        found = kmeans(X, 7, weights, rng=np.random.default_rng(5), **how)
+        assert_array_equal(found.centers, expected.centers)
+        assert found.centers.dtype == np.float64
+        assert_array_equal(found.labels, expected.labels)
+        assert found.n_iter == expected.n_iter
+        assert found.inertia == pytest.approx(expected.inertia, rel=1e-14)
 
 
 def test_kmeans_keeps_the_best_run():
@@ -222,28 +197,7 @@ def test_kmeans_keeps_the_best_run():
     runs = [kmeans(X, 9, rng=rng, n_init=1).inertia for _ in range(10)]
     best = kmeans(X, 9, rng=np.random.default_rng(7), n_init=10)
     assert best.inertia == pytest.approx(min(runs), rel=1e-12)
-
-
-def test_unweighted_seeding_looks_at_no_weight():
-    X = np.random.default_rng(0).normal(size=(100, 2))
-    weights = np.random.default_rng(1).exponential(size=100) ** 4
-    kwargs: dict[str, Any] = {"n_init": 1, "max_iter": 0}
-    seedings: list[tuple[Any, Any]] = [("weighted", weights), ("unweighted", None)]
-    for seeding, seed_weights in seedings:
-        start = X[kmeans_plusplus(X, 8, seed_weights, rng=np.random.default_rng(2))]
-        found = kmeans(X, 8, weights, rng=np.random.default_rng(2), seeding=seeding, **kwargs)
-        assert_array_equal(found.centers, start)
-
-
-@given(seeds)
-def test_a_weight_is_a_repetition(seed):
-    rng = np.random.default_rng(seed)
-    X, times = rng.normal(size=(40, 2)), rng.integers(0, 4, 40)
-    repeated = np.repeat(X, times, axis=0)
-    weighted = kmeans(X, 4, times, rng=np.random.default_rng(seed), tol=0)
-    expected = kmeans(repeated, 4, rng=np.random.default_rng(seed), tol=0)
-    assert_allclose(weighted.centers, expected.centers, rtol=1e-10, atol=1e-12)
-    assert weighted.inertia == pytest.approx(expected.inertia, rel=1e-10)
+    assert_belongs_to_its_centers(best, X)
 
 
 @given(seeds, st.integers(1, 8), st.integers(1, 4))
@@ -255,10 +209,3 @@ def test_few_different_rows_give_coinciding_centres_and_never_nan(seed, k, n_dif
     assert np.all(np.isfinite(fit.centers))
     if k >= n_different:
         assert fit.inertia == pytest.approx(0, abs=1e-25)
-
-
-def test_kmeans_takes_float32_rows():
-    X = np.random.default_rng(0).normal(size=(50, 2)).astype(np.float32)
-    single, double = (kmeans(a, 3, rng=np.random.default_rng(0)) for a in (X, X.astype(float)))
-    assert_array_equal(single.centers, double.centers)
-    assert single.centers.dtype == np.float64

@@ -40,32 +40,6 @@ def cases(draw):
     return X, centers, weight, size, orders, draw(st.sampled_from([1.0, 0.5, 0.1]))
 
 
-def test_two_epochs_by_hand():
-    """Rate 1/2 and one centre at 0; the batch means are 1 and 8. Lambda = 2, then 4:
-    0.5, 0.5 + 1/4 (8 - 0.5) = 2.375; the other way round 5.1875, 5.1875 + 1/4 (1 - 5.1875).
-    """
-    X = [[0.0], [2.0], [6.0], [10.0]]
-    for orders, center in (([[0, 1]], 2.375), ([[0, 1], [1, 0]], 4.140625)):
-        fit = minibatch_epochs(X, [[0.0]], batch_size=2, orders=orders, rate=0.5)
-        assert_array_equal(fit.centers, [[center]])
-        assert_array_equal(fit.weights, [4])
-        assert_array_equal(fit.counts, [4])
-
-
-def test_a_batch_weighs_by_its_share_of_what_its_cluster_has_seen():
-    """Rows 0 10, then 2 3: the first has seen one row and goes 2/3 of the way to 2.5."""
-    X = [[0.0], [10.0], [2.0], [3.0]]
-    fit = minibatch_epochs(X, [[0.0], [10.0]], batch_size=2, orders=[[0, 1]])
-    assert_allclose(fit.centers, [[5 / 3], [10.0]])
-    assert_array_equal(fit.weights, [3, 1])
-
-
-def test_a_centre_without_rows_stays():
-    fit = minibatch_epochs([[1.0]], [[0.0], [9.0]], batch_size=1, orders=[[0]] * 3)
-    assert_array_equal(fit.centers, [[1], [9]])
-    assert_array_equal(fit.weights, [1, 0])
-
-
 @given(cases())
 def test_epochs_are_those_of_plain_numpy(case):
     X, centers, weight, size, orders, rate = case

@@ -13,16 +13,19 @@ from fedcluster.kernels import _sweep as sweep
 from fedcluster.kernels import runtime as native
 
 
-def test_the_first_compilation_is_announced(caplog, monkeypatch):
+def test_the_first_compilation_is_announced_and_each_is_counted(caplog, monkeypatch):
     def double(x):
         return 2 * x
 
     double.__module__ = "fedcluster.kernels.test"
     monkeypatch.setattr(native.announcer, "has_spoken", False)
+    monkeypatch.setattr(native.announcer, "compiled", 0)
     with caplog.at_level(logging.INFO, "fedcluster"):
-        assert njit(double)(1) == 2
-        assert njit(double)(1.5) == 3
+        kernel = njit(double)
+        assert (kernel(1), kernel(1.5)) == (2, 3)
+        assert njit(lambda x: x)(1) == 1  # not ours
     assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert native.announcer.compiled == 2
 
 
 def test_a_change_of_any_kernel_outdates_what_was_compiled(monkeypatch):
@@ -70,14 +73,3 @@ def test_another_process_loads_what_was_compiled(tmp_path):
     )
     done = [subprocess.run([sys.executable, "-c", code], capture_output=True) for _ in range(2)]
     assert done[1].stdout == b"0\n", done[1].stderr
-
-
-def test_what_is_compiled_is_counted(monkeypatch):
-    def triple(x):
-        return 3 * x
-
-    triple.__module__ = "fedcluster.kernels.test"
-    monkeypatch.setattr(native.announcer, "compiled", 0)
-    assert njit(triple)(1) == 3
-    assert njit(lambda x: x)(1) == 1  # not ours
-    assert native.announcer.compiled == 1

@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from fedcluster.kernels import kmeans_plusplus
-from fedcluster.kernels.seeding import _draw, _first_least, draw_spread, farthest_first
+from fedcluster.kernels.seeding import (
+    _draw,
+    _first_least,
+    default_trials,
+    draw_spread,
+    farthest_first,
+)
 
 seeds = st.integers(0, 2**32)
 
@@ -26,58 +32,19 @@ def test_a_weight_is_a_repetition(seed, k):
     assert_array_equal(weighted, repeated[draw(repeated, k, seed=seed)])
 
 
-@given(seeds)
-def test_rows_of_weight_zero_are_never_drawn(seed):
-    rng = np.random.default_rng(seed)
-    X, sample_weight = rng.normal(size=(20, 2)), rng.integers(0, 2, 20)
-    sample_weight[3] = 1
-    assert np.all(sample_weight[draw(X, 15, sample_weight, seed=seed)] > 0)
-
-
-@given(seeds, st.sampled_from([np.float32, np.float64]))
-def test_different_rows_are_drawn_while_there_are_any(seed, dtype):
-    X = np.repeat(np.arange(7, dtype=dtype), 3)[:, np.newaxis]
-    assert_array_equal(np.sort(X[draw(X, 7, seed=seed)], axis=0), np.arange(7)[:, np.newaxis])
-
-
 def test_equal_rows_give_valid_indices():
     indices = draw(np.full((6, 2), 3.0), 6, [0, 1, 1, 1, 1, 0])
-    assert indices.shape == (6,)
-    assert indices.dtype == np.int64
+    assert (indices.shape, indices.dtype) == ((6,), np.int64)
     assert set(indices.tolist()) <= {1, 2, 3, 4}
 
 
-def test_the_second_row_is_drawn_by_squared_distance():
-    X = np.array([[0.0], [1.0], [3.0]])
-    draws = [draw(X, 2, seed=seed, n_local_trials=1) for seed in range(4000)]
-    after_first = [second for first, second in draws if first == 0]
-    # D^2 from row 0 is 0, 1 and 9
-    assert np.mean(np.equal(after_first, 2)) == pytest.approx(9 / 10, abs=0.03)
-
-
-def test_the_first_row_is_drawn_by_weight():
-    X = np.array([[0.0], [1.0], [3.0]])
-    draws = [draw(X, 1, [1, 2, 5], seed=seed)[0] for seed in range(4000)]
-    assert np.bincount(draws) / 4000 == pytest.approx([1 / 8, 2 / 8, 5 / 8], abs=0.03)
-
-
-def test_trials_lower_the_error():
-    X = np.random.default_rng(0).normal(size=(200, 2))
-
-    def mean_error(n_local_trials):
-        seedings = [X[draw(X, 8, seed=s, n_local_trials=n_local_trials)] for s in range(50)]
-        return np.mean(
-            [np.square(X[:, np.newaxis] - c).sum(axis=2).min(axis=1).sum() for c in seedings]
-        )
-
-    assert mean_error(None) < 0.9 * mean_error(1)
-
-
-def test_farthest_first_by_hand():
-    X = [[0.0], [1.0], [5.0], [9.0]]
-    assert_array_equal(farthest_first(X, [[0.0]], 3), [3, 2])
-    assert_array_equal(farthest_first(X, [[9.0], [0.0]], 3), [2])
-    assert_array_equal(farthest_first(X, [[0.0]], 1), [])
+def test_each_row_has_its_chances_and_two_trials_and_more():
+    rng = np.random.default_rng
+    X, weights = rng(0).normal(size=(200, 2)), rng(1).integers(0, 4, 200).astype(float)
+    columns = np.ascontiguousarray(X.T)
+    for asked, n_trials in ((None, default_trials(8)), (1, 1)):
+        expected = draw_spread(columns, weights, 8, rng(5).random((8, n_trials)))
+        assert_array_equal(draw(X, 8, weights, seed=5, n_local_trials=asked), expected)
 
 
 @given(seeds, st.integers(1, 4), st.integers(0, 8), st.sampled_from([np.float32, np.float64]))

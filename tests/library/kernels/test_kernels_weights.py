@@ -1,7 +1,5 @@
 """The unit of weights does not matter: a thousandth of each gives the same centres, to the bit."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -9,10 +7,9 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from fedcluster.kernels import fuzzy_pass, hard_pass, kmeans, kmeans_plusplus
+from fedcluster.kernels import kmeans, kmeans_plusplus
 from fedcluster.kernels.fuzzy import fuzzy_cmeans
 from fedcluster.kernels.iteration import lloyd, minibatch_epochs
-from fedcluster.kernels.seeding import default_trials
 
 SMALL = 2.0**-10  # a power of 2, so that nothing is rounded in another way
 Rows = np.ndarray
@@ -55,20 +52,3 @@ MOVES: dict[str, Callable[[Rows, Rows, Rows], Rows]] = {
 def test_centres_do_not_depend_on_the_unit_of_weights(how: str, n: int) -> None:
     X, weight, centers = case(n)
     assert_array_equal(MOVES[how](X, SMALL * weight, centers), MOVES[how](X, weight, centers))
-
-
-@pytest.mark.parametrize("d", [3, 40])
-def test_sums_are_as_much_smaller(d: int) -> None:
-    X, weight, centers = case(d=d)
-    for one, other in (
-        (hard_pass(X, centers, weight), hard_pass(X, centers, SMALL * weight)),
-        (fuzzy_pass(X, centers, 1.5, weight), fuzzy_pass(X, centers, 1.5, SMALL * weight)),
-    ):
-        assert_array_equal(other.sums, SMALL * one.sums)
-        assert_array_equal(other.weights, SMALL * one.weights)
-        assert_array_equal(other.errors, SMALL * one.errors)
-
-
-def test_seeds_are_tried_as_often_as_in_scikit_learn() -> None:
-    """2 + log(k): e = 2.72, e^2 = 7.39, e^3 = 20.1."""
-    assert [default_trials(k) for k in (1, 2, 3, 7, 8, 20, 21)] == [2, 2, 3, 3, 4, 4, 5]

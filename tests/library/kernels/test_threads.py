@@ -1,7 +1,5 @@
 """A site's answers have the same bits on any number of threads, ours and those of BLAS."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

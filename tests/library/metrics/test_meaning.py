@@ -1,7 +1,5 @@
 """Scores in words: thresholds of their sources, and the silhouette of rows without clusters."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from sklearn.datasets import load_breast_cancer, load_iris

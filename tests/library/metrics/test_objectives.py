@@ -1,9 +1,6 @@
 """What a fit makes small has one name and one value wherever a person meets it."""
 
-from __future__ import annotations
-
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,9 +110,13 @@ def test_scores_of_the_model_have_the_same_name_and_value(fitted):
         assert told == [line]
 
 
+def asked(job: Fit) -> tuple[LocalEngine, Model]:
+    """Sites, and the model of a fit of their rows."""
+    return (sites := engine()), model_of(execute(job, sites, columns=["x", "y"]))
+
+
 def test_an_objective_of_ones_own_that_is_not_named_is_told_with_the_remedy():
-    sites = engine()
-    model = model_of(execute(fit_of(2, algorithm=Mine()), sites, columns=["x", "y"]))
+    sites, model = asked(fit_of(2, algorithm=Mine()))
     scored = execute(Evaluate(model), sites, columns=["x", "y"])
     assert content_of(scored)["meaning"][-1] == (
         f"The fit itself tells Absolute(power=1.0) {number(model.inertia)}, which is an objective "
@@ -124,8 +125,7 @@ def test_an_objective_of_ones_own_that_is_not_named_is_told_with_the_remedy():
 
 
 def test_a_metric_that_is_named_beside_the_algorithm_is_scored_once():
-    sites = engine()
-    model = model_of(execute(fit_of(2, algorithm=Mine()), sites, columns=["x", "y"]))
+    sites, model = asked(fit_of(2, algorithm=Mine()))
     job = Evaluate(model, metrics=[Absolute()], algorithms=[Mine])
     scored = execute(job, sites, columns=["x", "y"])
     assert scored.outcome.communication_rounds[0].steps.count("Absolute") == 1
@@ -134,11 +134,9 @@ def test_a_metric_that_is_named_beside_the_algorithm_is_scored_once():
 
 def test_the_log_likelihood_of_a_mixture_with_noise_is_that_of_the_last_step_but_one():
     """A step never makes it smaller, and one below the tolerance changes it by less than that."""
-    sites = engine()
-    model = model_of(execute(fit_of(2, model="mixture", noise=True), sites, columns=["x", "y"]))
+    sites, model = asked(fit_of(2, model="mixture", noise=True))
     scores = execute(Evaluate(model), sites, columns=["x", "y"]).outcome.value
-    gained = scores["log-likelihood"] + model.inertia
-    assert 0 <= gained <= 1e-4 * 240
+    assert 0 <= scores["log-likelihood"] + model.inertia <= 1e-4 * 240
 
 
 ESTIMATORS: dict[str, tuple[Any, str, str]] = {
@@ -172,28 +170,27 @@ def test_estimators_and_their_plots_name_it(estimator, name, axis, tmp_path):
 
 
 def test_both_commands_agree(tmp_path: Path):
-    for name, X in ROWS.items():
-        np.savetxt(tmp_path / f"{name}.csv", X, delimiter=",", header="x,y", comments="")
-    files = [str(tmp_path / f"{name}.csv") for name in ROWS]
-    own = ["--algorithm", "test_planned_steps.Mine"]
-    set_own = ["--set", "fit.algorithm=test_planned_steps.Mine"]
-    run = CliRunner().invoke
-    fit = run(
-        app, ["fit", "-k", "2", *files, *own, "--scale", "none", "--out", str(tmp_path / "out")]
-    )
-    assert fit.exit_code == 0, fit.output
-    model = json.loads((tmp_path / "out" / "model.json").read_text())
-    assert f"Absolute(power=1.0) {number(model['inertia'])}" in fit.output
-    assert "inertia" not in fit.output
-    scored = run(app, ["evaluate", str(tmp_path / "out"), *files, *set_own, "--json"])
-    scores = json.loads(scored.output)["scores"]
+    files, out = [tmp_path / f"{name}.csv" for name in ROWS], tmp_path / "out"
+    for file, X in zip(files, ROWS.values(), strict=True):
+        np.savetxt(file, X, delimiter=",", header="x,y", comments="")
+
+    def run(*words: object) -> str:
+        ran = CliRunner().invoke(app, [str(word) for word in words])
+        assert ran.exit_code == 0, ran.output
+        return ran.output
+
+    own = "test_planned_steps.Mine"
+    said = run("fit", "-k", 2, *files, "--algorithm", own, "--scale", "none", "--out", out)
+    model = json.loads((out / "model.json").read_text())
+    assert f"Absolute(power=1.0) {number(model['inertia'])}" in said
+    assert "inertia" not in said
+    told = run("evaluate", out, *files, "--set", f"fit.algorithm={own}", "--json")
+    scores = json.loads(told)["scores"]
     assert scores["Absolute(power=1.0)"] == pytest.approx(model["inertia"], rel=1e-9)
     assert scores["inertia"] != pytest.approx(model["inertia"], rel=0.1)
 
 
 def test_what_a_name_means_is_told_beside_the_scores():
-    sites = engine()
-    model = model_of(execute(fit_of(2, m=2.0), sites, columns=["x", "y"]))
-    scored = execute(Evaluate(replace(model)), sites, columns=["x", "y"])
-    said = content_of(scored)["meaning"]
+    sites, model = asked(fit_of(2, m=2.0))
+    said = content_of(execute(Evaluate(model), sites, columns=["x", "y"]))["meaning"]
     assert f"fuzzy-objective is {MEANINGS['fuzzy-objective']}." in said
