@@ -31,13 +31,7 @@ def identity(node: int):
 
 
 class ProcessGrid(Grid):
-    """Nodes 2, 3, ... are apps in this process; what goes wrong is told by the test.
-
-    Parameters
-    ----------
-    apps : mapping of int to callable
-        What answers a message to each node.
-    """
+    """Nodes 2, 3, ... are apps in this process; what goes wrong is told by the test."""
 
     def __init__(self, apps: Mapping[int, Callable[[Message], Message]]) -> None:
         self.apps = dict(apps)
@@ -48,15 +42,11 @@ class ProcessGrid(Grid):
         self.messages: dict[str, Message] = {}
         TaskIdentity.run_id, TaskIdentity.task_id, TaskIdentity.node_id = 1, 1, 1
 
-    def set_run(self, run) -> None:
+    def _not_asked(self, *_given: Any, **_how: Any) -> Any:
         raise NotImplementedError
 
-    @property
-    def run(self):
-        raise NotImplementedError
-
-    def create_message(self, *args, **kwargs):
-        raise NotImplementedError
+    set_run = create_message = send_and_receive = _not_asked
+    run = property(_not_asked)
 
     def get_node_ids(self) -> Iterable[int]:
         return [node for node in self.apps if node not in self.away]
@@ -86,15 +76,12 @@ class ProcessGrid(Grid):
                 return Message(Error(8, "value 4711 of row 3"), reply_to=message)
             return self.apps[node](message)
 
-    def send_and_receive(self, messages, *, timeout=None):
-        raise NotImplementedError
-
 
 def process_grid(responders: Iterable[Responder]) -> tuple[ProcessGrid, dict[int, str]]:
     """A grid of responders, and the names behind its nodes."""
-    given = sorted(responders, key=lambda responder: responder.name, reverse=True)
-    apps = {node: partial(replied, responder=r) for node, r in enumerate(given, start=2)}
-    return ProcessGrid(apps), {n: r.name for n, r in enumerate(given, start=2)}
+    given = dict(enumerate(sorted(responders, key=lambda r: r.name, reverse=True), start=2))
+    apps = {node: partial(replied, responder=responder) for node, responder in given.items()}
+    return ProcessGrid(apps), {node: responder.name for node, responder in given.items()}
 
 
 def flower_engine(clients: Iterable[Client], **how) -> RemoteEngine:

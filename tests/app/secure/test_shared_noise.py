@@ -1,7 +1,6 @@
 """Noise that sites share under secure sums: all of it in the total, whoever works together."""
 
-from __future__ import annotations
-
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,8 +11,7 @@ from secure_sites import STEPS, Wire, identities
 from test_budget import SITE
 from test_noise import SumsByCentre
 
-from fedcluster.core import Data, State, Task
-from fedcluster.engines.client import Client
+from fedcluster import Client, Data, State, Task
 from fedcluster.engines.wire import WireError
 from fedcluster.errors import InputError, SiteError
 from fedcluster.jobs import execute, fit_of
@@ -21,14 +19,15 @@ from fedcluster.model.assigned_rows import row_transform
 from fedcluster.preprocessing import Preprocessor
 from fedcluster.privacy.budget import Budget
 from fedcluster.privacy.disclosure import Disclosure
+from fedcluster_app.extend import Responder
+from fedcluster_app.secure._masks import SIZE, format_for
 from fedcluster_app.secure.cohort import Terms
 from fedcluster_app.secure.engine import SecureEngine
-from fedcluster_app.secure.site import SecureSite
+from fedcluster_app.secure.site import SecureSite, encoded
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, site_responder
 from fedcluster_app.trust.site_state import SiteState
 from fedcluster_app.wire.policy import BudgetLedger, Policy
-from fedcluster_app.wire.responder import Responder
 
 RNG = np.random.default_rng(0)
 MIDDLES = np.array([[2.0, 30.0], [8.0, 30.0], [5.0, 70.0]])
@@ -37,36 +36,36 @@ BOUNDS = {"x0": (0.0, 10.0), "x1": (0.0, 100.0)}
 BOX = Preprocessor.in_box(["x0", "x1"], [0, 0], [10, 100])
 MANY = State.at(np.zeros((400, 2)))
 NAMES = [f"site-{i}" for i in range(6)]
+BUDGET = Budget(2.0, 1e-6)
 
 
-def state_of(folder: Path, name: str) -> SiteState:
-    (state := SiteState(folder / f"{name}.db")).create()
-    return state
+def ledger(folder: Path, name: str) -> BudgetLedger:
+    state = SiteState(folder / f"{name}.db")
+    if not state.is_there:
+        state.create()
+    return BudgetLedger(state, BUDGET)
 
 
 def site(folder: Path, name: str, keys: Any, rows: Any, terms: Terms) -> Responder:
-    """A site with secure sums and a privacy budget."""
     peers = {each: key.public_key() for each, key in keys.items()}
     steps = {**STEPS, "SumsByCentre": SumsByCentre}
-    budget = Budget(2.0, 1e-6)
-    client = Client(name, Data(rows), Disclosure(budget=budget, colluders=terms.colluders))
+    client = Client(name, Data(rows), Disclosure(budget=BUDGET, colluders=terms.colluders))
     return Responder(
         client,
         columns=("x0", "x1"),
         choose=lambda chosen, raw=False: client,
         steps=steps,
         preprocessors=partial(row_transform, steps=steps),
-        policy=Policy(budget=BudgetLedger(state_of(folder, name), budget)),
+        policy=Policy(budget=ledger(folder, name)),
         secure=SecureSite(name, keys[name], peers, terms),
     )
 
 
 def engine(folder: Path, colluders: int | None, **how: Any) -> SecureEngine:
-    keys = identities(NAMES)
-    parts = zip(NAMES, np.array_split(ROWS, len(NAMES)), strict=True)
+    keys, parts = identities(NAMES), np.array_split(ROWS, len(NAMES))
     terms = Terms(colluders=colluders, allow_dropouts="quorum" in how)
-    sites = {name: site(folder, name, keys, rows, terms) for name, rows in parts}
-    secure = SecureEngine(Wire(sites), NAMES, **how)
+    each = zip(NAMES, parts, strict=True)
+    secure = SecureEngine(Wire({n: site(folder, n, keys, X, terms) for n, X in each}), NAMES, **how)
     secure.choose_publicly(["x0", "x1"])
     return secure
 
@@ -97,20 +96,19 @@ def test_the_total_has_all_of_the_noise(tmp_path, colluders, how, expected):
 def test_too_many_colluders_leave_nobody_to_add_noise(tmp_path):
     with pytest.raises(SiteError, match="6 sites may work with the coordinator"):
         spread(engine(tmp_path, 6), 50.0)
-    charges = BudgetLedger(state_of(tmp_path, "site-0"), Budget(2.0, 1e-6)).charges
-    assert not charges  # refused before it was charged
+    assert not ledger(tmp_path, "site-0").charges  # refused before it was charged
 
 
 def test_a_coordinator_cannot_have_noise_shared_by_sites_that_do_not_exist():
     """The shares are counted from the sites that a sum is really over, by their keys."""
-    keys = identities(NAMES[:3])
+    three = NAMES[:3]
+    keys = identities(three)
     peers = {name: key.public_key() for name, key in keys.items()}
     one = SecureSite("site-0", keys["site-0"], peers, Terms(colluders=0))
-    terms = {"cohort": NAMES[:3], "threshold": 3}
-    one.reply({"run": "run"}, {"stage": "keys", **terms})
-    asked = {"stage": "masked", "sum": 1, "sites": NAMES[:3]}
+    one.reply({"run": "run"}, {"stage": "keys", "cohort": three, "threshold": 3})
+    asked = {"stage": "masked", "sum": 1, "sites": three}
     assert one.noise_shares({"run": "run"}, asked) == 3
-    for wrong in ({"sites": NAMES}, {"sites": [*NAMES[:3], "x"]}, {"sum": 2}, {"sites": None}):
+    for wrong in ({"sites": NAMES}, {"sites": [*three, "x"]}, {"sum": 2}, {"sites": None}):
         with pytest.raises(WireError, match="secure sums"):
             one.noise_shares({"run": "run"}, {**asked, **wrong})
     with pytest.raises(WireError, match="no keys of the run"):
@@ -128,54 +126,36 @@ def test_a_private_fit_under_secure_sums(tmp_path, colluders):
     far = np.abs(centers[:, None] - MIDDLES).max(axis=2).min(axis=0)
     assert far.max() < 5
     for name in NAMES:
-        ledger = BudgetLedger(state_of(tmp_path, name), Budget(2.0, 1e-6))
-        assert 1.99 < ledger.spent <= 2.0
+        assert 1.99 < ledger(tmp_path, name).spent <= 2.0
     assert not secure.refusals
 
 
-# The site file
-
-
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def test_a_site_file_says_who_may_collude_under_secure_sums_only(tmp_path):
     lines = [f"{x!r},{y!r}" for x, y in ROWS[:50].tolist()]
     (tmp_path / "rows.csv").write_text("\n".join(["x0,x1", *lines, ""]))
-    return tmp_path
+    path = tmp_path / "site.toml"
 
+    def read(more: str) -> SiteFile:
+        path.write_text(f"{SITE}{more}\n")
+        return SiteFile.load(path)
 
-def test_a_site_file_says_who_may_collude(folder):
-    path = folder / "site.toml"
-    path.write_text(SITE + "colluders = 2\n")
-    read = SiteFile.load(path)
-    assert read.colluders == 2
-    [told] = read.client().site.limits
+    found = read("colluders = 2")
+    assert found.colluders == 2
+    [told] = found.client().site.limits
     assert str(told) == "PrivacyBudget(epsilon=2.0, delta=1e-06, group_size=1, colluders=2)"
-    path.write_text(SITE + "colluders = -1\n")
     with pytest.raises(InputError, match="colluders must be a whole number of at least 0"):
-        SiteFile.load(path)
-
-
-def test_noise_is_shared_under_secure_sums_only(folder):
-    path = folder / "site.toml"
-    path.write_text(
-        SITE + 'colluders = 2\n[federation]\ncoordinator = "127.0.0.1:1"\n'
-        'certificate = "system"\nkey = "site.toml"\n'
-    )
-    site = SiteFile.load(path)
+        read("colluders = -1")
+    there = 'coordinator = "127.0.0.1:1"\ncertificate = "system"\nkey = "site.toml"'
+    plain = read(f"colluders = 2\n[federation]\n{there}")
     with pytest.raises(InputError, match="sites share noise under secure sums only"):
-        site_responder(site, Membership.from_site_file(site), lambda line: None)
+        site_responder(plain, Membership.from_site_file(plain), lambda line: None)
 
 
-def test_nothing_but_noisy_totals_leaves(tmp_path):
+def test_nothing_but_noisy_totals_leaves():
     """The size that tells whether sums have room would see each site's own part of the noise."""
-    from fedcluster_app.secure import site as secure_site
-    from fedcluster_app.secure._masks import SIZE, format_for
-
-    asked = Task(SumsByCentre(), MANY, preprocessor=BOX, noise=1.0, shares=6)
-    numbers = [Client("one", Data(ROWS), ()).answer(asked)]
-    words = secure_site.encoded([asked], numbers)
     n = 400 * 3 * format_for(MANY).n_words
-    assert len(words) == n + SIZE.n_words
-    assert not words[n:].any()
     exact = Task(SumsByCentre(), MANY, preprocessor=BOX)
-    assert secure_site.encoded([exact], [Client("one", Data(ROWS), ()).answer(exact)])[n:].any()
+    for asked, tells in ((replace(exact, noise=1.0, shares=6), False), (exact, True)):
+        words = encoded([asked], [Client("one", Data(ROWS), ()).answer(asked)])
+        assert len(words) == n + SIZE.n_words
+        assert words[n:].any() == tells

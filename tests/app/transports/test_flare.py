@@ -1,11 +1,8 @@
 """FLARE as the carrier, without its processes: locks of kits, the executor and the controller."""
 
-from __future__ import annotations
-
 import json
 import os
 import re
-import shlex
 import shutil
 import socket
 import ssl
@@ -14,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager, nullcontext
 from datetime import UTC, datetime, timedelta
 from http.client import HTTPSConnection
 from importlib.util import find_spec
@@ -30,6 +27,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding
+from federations import open_to_others
 from nvflare.apis.event_type import EventType
 from nvflare.apis.fl_constant import ReturnCode
 from nvflare.apis.fl_context import FLContext
@@ -69,29 +67,37 @@ RNG = np.random.default_rng(0)
 ROWS = {name: RNG.normal(size=(40, 2)) + 5 * RNG.integers(0, 3, (40, 1)) for name in SITES}
 
 
+def done(*command: object) -> str:
+    status, said = invoke(*command)
+    assert status == 0, said
+    return said
+
+
+def refused(*command: object) -> str:
+    status, said = invoke(*command)
+    assert (status, len(said.splitlines())) == (2, 1), said
+    return said
+
+
 @pytest.fixture(scope="module")
 def provisioned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A federation with kits as `fedcluster flare kit` makes them."""
     folder = tmp_path_factory.mktemp("flare") / "trial"
     make_kits(create(folder, SITES, "127.0.0.1:18443"))
     for name, X in ROWS.items():
-        lines = ["x,y", *(",".join(map(repr, row)) for row in X.tolist()), ""]
-        (folder / "sites" / name / "rows.csv").write_text("\n".join(lines))
-        (folder / "sites" / name / "rows.csv").chmod(0o600)
-        SiteFile.load(folder / "sites" / name / "site.toml").confirm()
+        rows = folder / "sites" / name / "rows.csv"
+        rows.write_text("x,y\n" + "".join(f"{x!r},{y!r}\n" for x, y in X.tolist()))
+        rows.chmod(0o600)
+        SiteFile.load(rows.with_name("site.toml")).confirm()
     return folder
 
 
 @pytest.fixture
 def trial(provisioned: Path, tmp_path: Path) -> Path:
-    """A copy of it, to be changed."""
     folder = tmp_path / "trial"
     subprocess.run(["cp", "-a", str(provisioned), str(folder)], check=True)
     locks.harden(folder / "flare" / "server")  # its storage is where it is now
     return folder
-
-
-# Locks
 
 
 def kits(folder: Path) -> dict[str, Path]:
@@ -101,9 +107,8 @@ def kits(folder: Path) -> dict[str, Path]:
 def test_kits_have_all_locks_and_are_for_their_owner_only(trial):
     for kind, kit in kits(trial).items():
         assert locks.lacking(kit) == []
-        assert invoke("flare", "check", kit) == (0, f"{kit} has all locks of a {kind}.\n")
-    for path in [trial, *trial.rglob("*")]:
-        assert path.stat().st_mode & 0o077 == 0, path
+        assert done("flare", "check", kit) == f"{kit} has all locks of a {kind}.\n"
+    assert open_to_others(trial) == []
 
 
 def test_the_folders_say_how_to_start_flare(trial):
@@ -117,56 +122,39 @@ def test_the_folders_say_how_to_start_flare(trial):
         assert "secret" in text.rpartition("\n\n")[2]
 
 
-def test_a_site_that_is_added_gets_a_kit_of_the_same_authority(trial):
-    """The kits of the others, and of the server, stay as they are."""
-    before = {
-        path: path.read_bytes()
-        for path in [*trial.rglob("flare/startup/*"), *trial.rglob("server/startup/*")]
-    }
+def test_a_site_that_is_added_gets_a_kit_of_the_same_authority_or_is_not_added(trial):
+    startups = [*trial.rglob("flare/startup/*"), *trial.rglob("server/startup/*")]
+    before = {path: path.read_bytes() for path in startups}
     assert len(before) > 20
-    status, said = invoke("federation", "add-site", trial, "east")
-    assert status == 0, said
+    done("federation", "add-site", trial, "east")
     kit = trial / "sites" / "east" / "flare"
     assert locks.lacking(kit) == []
     assert "[flare]" in (kit.parent / "README.md").read_text()
-    root = (trial / "flare" / "server" / "startup" / "rootCA.pem").read_bytes()
-    authority = x509.load_pem_x509_certificate(root)
-    own = x509.load_pem_x509_certificate((kit / "startup" / "client.crt").read_bytes())
-    own.verify_directly_issued_by(authority)
+    root = certificate(trial, "flare/server", "rootCA.pem")
+    own = certificate(trial, "sites/east/flare")
+    own.verify_directly_issued_by(root)
     assert "east" in own.subject.rfc4514_string()
-    assert (kit / "startup" / "rootCA.pem").read_bytes() == root
+    assert certificate(trial, "sites/east/flare", "rootCA.pem") == root
     assert {path: path.read_bytes() for path in before} == before
-    state = (trial / "flare" / "state" / "cert.json").read_text()
-    assert {"east", *SITES} < json.loads(state).keys()
+    state = trial / "flare" / "state"
+    assert {"east", *SITES} < json.loads((state / "cert.json").read_text()).keys()
     assert not list(trial.glob(".flare-*"))
-    for path in trial.rglob("*"):
-        assert path.stat().st_mode & 0o077 == 0, path
-
-
-def test_a_site_cannot_be_added_without_flare_s_authority(trial):
-    before = (trial / "federation.toml").read_bytes()
-    shutil.rmtree(trial / "flare" / "state")
-    status, said = invoke("federation", "add-site", trial, "east")
-    assert (status, "FLARE's authority is not in" in said) == (2, True)
-    assert not (trial / "sites" / "east").exists()
-    assert (trial / "federation.toml").read_bytes() == before
+    assert open_to_others(trial) == []
+    shutil.rmtree(state)
+    toml = (trial / "federation.toml").read_bytes()
+    said = refused("federation", "add-site", trial, "west")
+    assert "FLARE's authority is not in" in said
+    assert not (trial / "sites" / "west").exists()
+    assert (trial / "federation.toml").read_bytes() == toml
 
 
 @pytest.mark.parametrize("command", [("rotate-key", "north"), ("add-site", "east")])
 def test_flare_makes_the_keys_of_its_kits(command, trial):
     before = {path: path.read_bytes() for path in trial.rglob("*.pub")}
     [verb, name] = command
-    given = "federation", verb, trial, name, "--public-key", trial / "keys" / "south.pub"
-    assert invoke(*given) == (
-        2,
-        "error: FLARE makes the keys of its kits: leave --public-key out\n",
-    )
+    said = refused("federation", verb, trial, name, "--public-key", trial / "keys" / "south.pub")
+    assert said == "error: FLARE makes the keys of its kits: leave --public-key out\n"
     assert {path: path.read_bytes() for path in trial.rglob("*.pub")} == before
-
-
-def test_sites_of_names_that_flare_has_are_refused(tmp_path):
-    status, said = invoke("flare", "kit", tmp_path / "a", "--sites", "north,server")
-    assert (status, "FLARE itself has the name 'server'" in said) == (2, True), said
 
 
 @pytest.mark.parametrize(
@@ -180,9 +168,7 @@ def test_what_flare_s_server_would_not_do_is_said_at_its_start(line, told, trial
     toml = trial / "federation.toml"
     others = [each for each in toml.read_text().splitlines() if each[:7] != line[:7]]
     toml.write_text("\n".join([line, *others]))
-    status, said = invoke("federation", "start", trial)
-    assert (status, told.format(toml=toml) in said) == (2, True), said
-    assert len(said.splitlines()) == 1
+    assert told.format(toml=toml) in refused("federation", "start", trial)
 
 
 ADMIN = f"_admin_{UUID(int=1, version=4)}"
@@ -193,19 +179,16 @@ class Door:
     """FLARE's server, as the component that lets sites in knows it; kits may be there before."""
 
     def __init__(self, folder: Path, *early: tuple[Path, str]) -> None:
-        self.kit, self.clients = folder / "flare" / "server", dict[str, Any]()
-        self.sfm_conns, self.closed = dict[str, Any](), set[str]()
+        self.clients, self.sfm_conns, self.closed = dict[str, Any](), dict[str, Any](), set[str]()
         self.cell = self.core_cell = self.communicator = self.conn_manager = self
         self.server = self.client_manager = self
         self.identity_resolver: Any = CellIdentityResolver("server", {"server": "localhost"})
+        self.get_workspace = workspace(folder / "flare" / "server").get_workspace
         for kit, name in early:
             self.connect(kit, name)
         self.component = server.Admission()
         context: Any = SimpleNamespace(get_engine=lambda: self)
         self.component.handle_event(EventType.SYSTEM_BOOTSTRAP, context)
-
-    def get_workspace(self) -> Any:
-        return SimpleNamespace(get_root_dir=lambda: str(self.kit))
 
     def get_clients(self) -> dict[str, Any]:
         return self.clients
@@ -271,7 +254,6 @@ def test_strangers_leave_flare_its_descriptors_and_a_site_its_connection(trial):
 
 
 def descriptors() -> tuple[int, int]:
-    """How many this process has, and how many below 1,024."""
     numbers = [int(name) for name in os.listdir("/proc/self/fd")]
     return len(numbers), sum(number < 1024 for number in numbers)
 
@@ -282,12 +264,11 @@ def test_a_revoked_kit_is_cut_off_and_kept_out_until_the_site_has_another(trial,
     assert [door.connect(kit, "north"), door.connect(kit, "north.job", "north")] == ["", ""]
     assert "requires identity 'south'" in door.connect(kit, "south", "north")
     assert "is not known here" in door.connect(kit, "south")  # a name that no certificate is for
-    assert invoke("federation", "rotate-key", trial, "north", "--revoke")[0] == 0
+    done("federation", "rotate-key", trial, "north", "--revoke")
     door.component.look()
     assert (door.clients, door.closed) == ({}, {"CN0", "CN1"})
     assert "was revoked on 20" in door.connect(kit, "north")
-    status, said = invoke("federation", "rotate-key", trial, "north")
-    assert (status, f"Hand {kit} to north" in said) == (0, True), said
+    assert f"Hand {kit} to north" in done("federation", "rotate-key", trial, "north")
     assert "was revoked on 20" in door.connect(stolen, "north")
     assert "was revoked on 20" in door.connect(stolen, ADMIN, "north")
     assert Door(trial, (stolen, "north"), (kit, "north")).closed == {"CN0"}
@@ -305,7 +286,7 @@ def test_an_old_kit_counts_until_the_new_one_is_used(trial, tmp_path):
     watch, waits = FolderWatch(FlareCarrier(Federation.load(trial))), trial / "keys/north.next.pub"
     for _ in range(2):
         lost = Path(shutil.copytree(kit, tmp_path / "lost", dirs_exist_ok=True))
-        assert invoke("federation", "rotate-key", trial, "north")[0] == 0
+        done("federation", "rotate-key", trial, "north")
         watch.update()
         assert waits.exists()
     assert "was replaced on 20" in door.connect(lost, "north")
@@ -324,7 +305,7 @@ def test_a_removed_site_stays_for_the_run_that_asks_it(trial):
         run.mkdir(parents=True)
         write_json(run / "job.json", {"sites": ["north"]})
         runs.Run(run.name, runs.State.RUNNING).save(run)
-    assert invoke("federation", "remove-site", trial, "north")[0] == 0
+    done("federation", "remove-site", trial, "north")
     door.component.look()
     assert not door.closed
     runs.Run(run.name, runs.State.DONE).save(run)
@@ -339,28 +320,22 @@ def test_flare_s_own_programs_and_persons_have_no_key_of_a_site(trial):
     assert "requires identity" in door.connect(lead, "server.job", "north")
 
 
-LEAVES = {
-    "flare/server": "server.crt",
-    "flare/lead": "client.crt",
-    **{f"sites/{name}/flare": "client.crt" for name in SITES},
-}
-"""Each kit, and the certificate by which its programs are known."""
+LEAVES = ("flare/server", "flare/lead", *(f"sites/{name}/flare" for name in SITES))
+
+
+def certificate(folder: Path, kit: str, name: str = "") -> x509.Certificate:
+    own = "server.crt" if kit == "flare/server" else "client.crt"
+    return x509.load_pem_x509_certificate((folder / kit / "startup" / (name or own)).read_bytes())
 
 
 def certificates(folder: Path, name: str = "") -> dict[str, x509.Certificate]:
-    """The own certificate of each kit, or another one of its startup."""
-    paths = {kit: folder / kit / "startup" / (name or own) for kit, own in LEAVES.items()}
-    return {kit: x509.load_pem_x509_certificate(path.read_bytes()) for kit, path in paths.items()}
+    return {kit: certificate(folder, kit, name) for kit in LEAVES}
 
 
 def outside_startup(folder: Path) -> dict[Path, bytes]:
-    return {
-        path: path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file()
-        and not {"startup", "state", "keys", "certificates"} & {*path.parts}
-        and path.name[:5] not in {".lock", "audit"}
-    }
+    elsewhere = {"startup", "state", "keys", "certificates"}
+    there = [path for path in folder.rglob("*") if path.is_file() and not elsewhere & {*path.parts}]
+    return {path: path.read_bytes() for path in there if path.name[:5] not in {".lock", "audit"}}
 
 
 def test_renewed_kits_are_known_by_the_same_authority(trial):
@@ -371,10 +346,8 @@ def test_renewed_kits_are_known_by_the_same_authority(trial):
         (trial / "flare" / "server" / "jobs" / "one").write_text("kept")
     rest = outside_startup(trial)
     of_operators = (trial / "certificates" / "server.crt").read_bytes()
-    status, said = invoke("federation", "certificate", trial)
-    assert status == 0, said
+    assert "Its old kit counts until then" in done("federation", "certificate", trial)
     assert (trial / "certificates" / "server.crt").read_bytes() != of_operators
-    assert "Its old kit counts until then" in said
     assert certificates(trial, "rootCA.pem") == roots
     for kit, own in certificates(trial).items():
         own.verify_directly_issued_by(roots[kit])
@@ -383,42 +356,33 @@ def test_renewed_kits_are_known_by_the_same_authority(trial):
     assert outside_startup(trial) == rest
     [_, line, *each] = read_log(trial / "audit.jsonl")
     assert (line["event"], line["new_authority"]) == ("certificate renewed", False)
-    assert [(line["event"], line["member"]) for line in each] == [
-        ("key rotated", name) for name in SITES
-    ]
+    rotated = [(line["event"], line["member"]) for line in each]
+    assert rotated == [("key rotated", name) for name in SITES]
     assert all(locks.lacking(kit) == [] for kit in kits(trial).values())
     assert not list(trial.glob(".flare-*"))
-    assert all(path.stat().st_mode & 0o077 == 0 for path in trial.rglob("*"))
-    assert invoke("federation", "add-site", trial, "east")[0] == 0
-    east = (trial / "sites" / "east" / "flare" / "startup" / "client.crt").read_bytes()
-    x509.load_pem_x509_certificate(east).verify_directly_issued_by(roots["flare/server"])
+    assert open_to_others(trial) == []
+    done("federation", "add-site", trial, "east")
+    certificate(trial, "sites/east/flare").verify_directly_issued_by(roots["flare/server"])
 
 
-def test_after_a_theft_no_kit_that_was_made_before_counts(trial):
+def test_after_a_theft_no_kit_counts_that_was_made_before_and_handed_over(trial):
     before, [old, *_] = certificates(trial), certificates(trial, "rootCA.pem").values()
-    status, said = invoke("federation", "certificate", trial, "--new-authority")
-    assert (status, "place of its own. Grant permits anew" in said) == (0, True), said
+    kit = kits(trial)["site"]
+    whole = {path for path in kit.rglob("*") if path.is_file()}
+    shutil.rmtree(kit.parent)
+    said = done("federation", "certificate", trial, "--new-authority")
+    assert "place of its own. Grant permits anew" in said
     [root] = {*certificates(trial, "rootCA.pem").values()}
     assert root != old
-    for kit, own in certificates(trial).items():
+    for name, own in certificates(trial).items():
         own.verify_directly_issued_by(root)
         with pytest.raises(InvalidSignature):
-            before[kit].verify_directly_issued_by(root)
-
-
-def test_a_site_whose_kit_was_handed_over_gets_a_whole_one(trial):
-    kit = trial / "sites" / "north" / "flare"
-    whole = {path.relative_to(kit) for path in kit.rglob("*") if path.is_file()}
-    shutil.rmtree(kit.parent)
-    status, said = invoke("federation", "certificate", trial)
-    assert status == 0, said
-    assert {path.relative_to(kit) for path in kit.rglob("*") if path.is_file()} == whole
-    lacks = locks.lacking(kit)
-    assert [each for each in lacks if "site.toml" not in each] == []
+            before[name].verify_directly_issued_by(root)
+    assert {path for path in kit.rglob("*") if path.is_file()} == whole
+    assert [each for each in locks.lacking(kit) if "site.toml" not in each] == []
 
 
 def that_ends(path: Path, days: float) -> None:
-    """Replace a certificate by one that ends in so many days."""
     key, now = ec.generate_private_key(ec.SECP256R1()), datetime.now(UTC)
     own = x509.load_pem_x509_certificate(path.read_bytes())
     made = (
@@ -435,7 +399,6 @@ def that_ends(path: Path, days: float) -> None:
 
 
 def test_the_end_of_a_kit_is_spoken_of_60_days_ahead(trial, monkeypatch):
-    """By the coordinator, and at each site's own start."""
     federation, kit = Federation.load(trial), kits(trial)["site"]
     started: list[tuple[Path, bool]] = []
 
@@ -447,34 +410,29 @@ def test_the_end_of_a_kit_is_spoken_of_60_days_ahead(trial, monkeypatch):
     assert expiry_notice(federation) == ""
     assert days_of_certificate(federation) == pytest.approx(360, abs=1)
     start = how_to_start("site", trial)
-    assert invoke(*start)[0] == 0
+    done(*start)
     for path in (trial / "flare/server/startup/server.crt", kit / "startup" / "client.crt"):
         that_ends(path, 30.5)
     assert "server.crt expires on 20" in expiry_notice(federation)
     assert days_of_certificate(federation) == pytest.approx(30.5, abs=0.1)
-    status, said = invoke(*start)
-    assert (status, "in 30 days: fedcluster federation certificate" in said) == (0, True), said
+    assert "in 30 days: fedcluster federation certificate" in done(*start)
     assert started == [(kit, True)] * 2
 
 
-def test_a_kit_that_has_ended_is_named_as_such(trial, monkeypatch):
-    kit, lead = kits(trial)["site"], trial / "flare" / "lead" / "startup" / "client.crt"
-    that_ends(kit / "startup" / "client.crt", -1)
-    status, said = invoke(*how_to_start("site", trial))
-    assert (status, "client.crt expired on 20" in said) == (2, True), said
-    shutil.copy(trial / "sites/south/flare/startup/client.crt", kit / "startup")
-    status, said = invoke(*how_to_start("site", trial))
-    assert (status, "FLARE knows this one as 'south'" in said) == (2, True), said
-    that_ends(lead, -1)
-    status, said = invoke("federation", "start", trial)
-    assert (status, f"{lead} expired on 20" in said) == (2, True), said
-
-
 def how_to_start(kind: str, folder: Path) -> list[object]:
-    """The command that starts FLARE's program of a kit."""
-    if kind == "server":
-        return ["federation", "start", folder]
-    return ["site", "start", kits(folder)[kind].parent / "site.toml"]
+    site = ["site", "start", kits(folder)["site"].parent / "site.toml"]
+    return site if kind == "site" else ["federation", "start", folder]
+
+
+def test_a_kit_that_has_ended_is_named_as_such(trial):
+    kit, lead = kits(trial)["site"], trial / "flare" / "lead" / "startup" / "client.crt"
+    start = how_to_start("site", trial)
+    that_ends(kit / "startup" / "client.crt", -1)
+    assert "client.crt expired on 20" in refused(*start)
+    shutil.copy(trial / "sites/south/flare/startup/client.crt", kit / "startup")
+    assert "FLARE knows this one as 'south'" in refused(*start)
+    that_ends(lead, -1)
+    assert f"{lead} expired on 20" in refused("federation", "start", trial)
 
 
 @pytest.mark.parametrize("kind", ["server", "site"])
@@ -483,114 +441,93 @@ def test_a_kit_as_it_is_provisioned_lacks_locks_and_is_not_started(kind, trial):
     kit = kits(trial)[kind]
     for name in ("resources", "authorization"):
         path = kit / "local" / f"{name}.json"
-        path.write_text((kit / "local" / f"{name}.json.default").read_text())
+        path.write_text(path.with_suffix(".json.default").read_text())
     missing = "\n".join(locks.lacking(kit))
     told = ["class_allow_list must be", "lead.byoc must be", "project_admin.byoc must be"]
     told += ["org_admin.shell_commands must be", "must go", "allow_log_streaming"]
     told += ["project_admin.submit_job must be"]
-    told += ["heart_beat_timeout must be", "uri_root must be", "root_dir must be"] * (
-        kind == "server"
-    )
+    if kind == "server":
+        told += ["heart_beat_timeout must be", "uri_root must be", "root_dir must be"]
     assert [each for each in told if each not in missing] == []
     status, said = invoke("flare", "check", kit, "--json")
     assert (status, json.loads(said)["kind"]) == (1, kind)
-    status, said = invoke(*how_to_start(kind, trial))
-    assert (status, "lacks a lock" in said) == (2, True), said
+    said = refused(*how_to_start(kind, trial))
+    assert "lacks a lock" in said
     [how] = re.findall("fedcluster (flare check .* --harden)", said)
-    status, said = invoke(*shlex.split(how))
-    assert (status, said) == (0, f"{kit} has all locks of a {kind}.\n")
-
-
-def _edit(path: str, change: Callable[[Any], object]) -> Callable[[Path], None]:
-    def edit(kit: Path) -> None:
-        content = json.loads((kit / path).read_text())
-        change(content)
-        (kit / path).write_text(json.dumps(content))
-
-    return edit
+    assert done(how) == f"{kit} has all locks of a {kind}.\n"
 
 
 RESOURCES, RIGHTS = "local/resources.json", "local/authorization.json"
 COMM = "local/comm_config.json"
+
+
+def edit(kit: Path, path: str, place: str, value: Any) -> None:
+    """Put a value into a place of a JSON file of a kit, or None to take out what is there."""
+    content = inner = json.loads((kit / path).read_text())
+    *keys, last = place.split("/")
+    for key in keys:
+        inner = inner[key]
+    if value is None:
+        del inner[last]
+    elif isinstance(inner, list):
+        inner.append(value)
+    else:
+        inner[last] = value
+    (kit / path).write_text(json.dumps(content))
+
+
+def misplace(kit: Path) -> None:
+    for path in (*kit.glob("../site.toml"), *kit.glob("../../federation.toml")):
+        path.unlink()
+
+
+LEAD, MEMBER = "permissions/lead/", "permissions/member"
 LOG = {"id": "x", "path": "nvflare.app_common.logging.job_log_streamer.JobLogStreamer"}
-LOOSE: dict[str, tuple[Callable[[Path], object], str]] = {
-    "another class": (_edit(RESOURCES, lambda c: c["class_allow_list"].append("a.B")), "allow_li"),
-    "any class": (_edit(RESOURCES, lambda c: c.update(class_allow_list=["*"])), "class_allow_list"),
-    "a whole package": (
-        _edit(RESOURCES, lambda c: c.update(class_allow_list=["fedcluster"])),
-        "class_allow_list",
-    ),
-    "a mode that warns": (
-        _edit(RESOURCES, lambda c: c.update(class_list_enforcement_mode="warn")),
-        'must be "enforce"',
-    ),
-    "no mode": (_edit(RESOURCES, lambda c: c.pop("class_list_enforcement_mode")), "enforce"),
-    "streams logs": (_edit(RESOURCES, lambda c: c.update(allow_log_streaming=True)), "be false"),
-    "streams nothing said": (_edit(RESOURCES, lambda c: c.pop("allow_log_streaming")), "be false"),
-    "a streamer": (_edit(RESOURCES, lambda c: c["components"].append(LOG)), "components.x must go"),
-    "own code": (
-        _edit(RIGHTS, lambda c: c["permissions"]["lead"].update(byoc="any")),
-        "lead.byoc must be",
-    ),
-    "own code of the submitter": (
-        _edit(RIGHTS, lambda c: c["permissions"]["lead"].update(byoc="n:submitter")),
-        "lead.byoc must be",
-    ),
-    "an administrator with all": (
-        _edit(RIGHTS, lambda c: c["permissions"].update(project_admin="any")),
-        "project_admin.byoc must be",
-    ),
-    "another role": (
-        _edit(RIGHTS, lambda c: c["permissions"].update(guest={"view": "any"})),
-        "guest.byoc must be",
-    ),
-    "a role that is left out": (
-        _edit(RIGHTS, lambda c: c["permissions"].pop("member")),
-        "member.byoc must be",
-    ),
-    "shell": (
-        _edit(RIGHTS, lambda c: c["permissions"]["lead"].pop("shell_commands")),
-        "lead.shell_commands must be",
-    ),
-    "others submit": (
-        _edit(RIGHTS, lambda c: c["permissions"]["member"].update(submit_job="any")),
-        "member.submit_job must be",
-    ),
-    "open to the machine": (
-        _edit(COMM, lambda c: c["internal"]["resources"].update(connection_security="clear")),
-        "internal.resources.",
-    ),
-    "open to the machine's network": (
-        _edit(COMM, lambda c: c["internal"]["resources"].update(host="0.0.0.0")),
-        "internal.resources.",
-    ),
-    "connections at will": (_edit(COMM, lambda c: c.pop("allow_adhoc_conns")), "allow_adhoc_con"),
+INTERNAL = "internal/resources/"
+LOOSE: dict[str, tuple[str, str, Any, str]] = {
+    "another class": (RESOURCES, "class_allow_list/-", "a.B", "class_allow_list"),
+    "own code": (RIGHTS, f"{LEAD}byoc", "any", "lead.byoc must be"),
+    "any class": (RESOURCES, "class_allow_list", ["*"], "class_allow_list"),
+    "a whole package": (RESOURCES, "class_allow_list", ["fedcluster"], "class_allow_list"),
+    "a mode that warns": (RESOURCES, "class_list_enforcement_mode", "warn", 'must be "enforce"'),
+    "no mode": (RESOURCES, "class_list_enforcement_mode", None, "enforce"),
+    "streams logs": (RESOURCES, "allow_log_streaming", True, "be false"),
+    "streams nothing said": (RESOURCES, "allow_log_streaming", None, "be false"),
+    "a streamer": (RESOURCES, "components/-", LOG, "components.x must go"),
+    "own code of the submitter": (RIGHTS, f"{LEAD}byoc", "n:submitter", "lead.byoc must be"),
+    "shell": (RIGHTS, f"{LEAD}shell_commands", None, "lead.shell_commands must be"),
+    "a chief": (RIGHTS, "permissions/project_admin", "any", "project_admin.byoc must be"),
+    "another role": (RIGHTS, "permissions/guest", {"view": "any"}, "guest.byoc must be"),
+    "a role that is left out": (RIGHTS, MEMBER, None, "member.byoc must be"),
+    "others submit": (RIGHTS, f"{MEMBER}/submit_job", "any", "member.submit_job must be"),
+    "open to the machine": (COMM, f"{INTERNAL}connection_security", "clear", "internal.resources."),
+    "open to its network": (COMM, f"{INTERNAL}host", "0.0.0.0", "internal.resources."),
+    "connections at will": (COMM, "allow_adhoc_conns", None, "allow_adhoc_con"),
+}
+WRONG: dict[str, tuple[Callable[[Path], object], str]] = {
     "no rules of connections": (lambda kit: (kit / COMM).unlink(), "comm_config.json does not"),
+    "open": (lambda kit: kit.chmod(0o755), "other users may read or change"),
     "no resources": (lambda kit: (kit / RESOURCES).unlink(), "resources.json does not exist"),
     "no rights": (lambda kit: (kit / RIGHTS).unlink(), "authorization.json does not exist"),
-    "no list": (
-        lambda kit: (kit / RESOURCES).write_text("[]"),
-        "must be a table, not []",
-    ),
+    "no list": (lambda kit: (kit / RESOURCES).write_text("[]"), "must be a table, not []"),
     "no JSON": (lambda kit: (kit / RIGHTS).write_text("{"), "is damaged: "),
-    "open": (lambda kit: kit.chmod(0o755), "other users may read or change"),
     "an open key": (lambda kit: next((kit / "startup").glob("*.key")).chmod(0o640), ".key: chmod"),
     "open rights": (lambda kit: (kit / RIGHTS).chmod(0o604), "authorization.json: chmod"),
     "code of its own": (lambda kit: (kit / "local/custom").mkdir(mode=0o700), "local/custom"),
-    "elsewhere": (
-        lambda kit: list(
-            map(Path.unlink, [*kit.glob("../site.toml"), *kit.glob("../../federation.toml")])
-        ),
-        "must be the folder flare",
-    ),
+    "elsewhere": (misplace, "must be the folder flare"),
 }
 
 
 @pytest.mark.parametrize("kind", ["server", "site"])
-@pytest.mark.parametrize(("loosen", "told"), LOOSE.values(), ids=LOOSE)
-def test_each_lock_that_is_missing_is_named(kind, loosen, told, trial):
+@pytest.mark.parametrize("what", [*LOOSE, *WRONG])
+def test_each_lock_that_is_missing_is_named(kind, what, trial):
     kit = kits(trial)[kind]
-    loosen(kit)
+    if what in LOOSE:
+        path, place, value, told = LOOSE[what]
+        edit(kit, path, place, value)
+    else:
+        change, told = WRONG[what]
+        change(kit)
     assert told in "\n".join(locks.lacking(kit))
     with pytest.raises(InputError, match="lacks a lock"):
         locks.check_locks(kit)
@@ -599,42 +536,27 @@ def test_each_lock_that_is_missing_is_named(kind, loosen, told, trial):
 @pytest.mark.parametrize("place", ["/tmp", "/tmp/nvflare/jobs"])
 def test_a_server_does_not_store_where_all_users_do(place, trial):
     kit = kits(trial)["server"]
-
-    def change(content):
-        for each in content["components"]:
-            if each["id"] == "job_manager":
-                each["args"]["uri_root"] = place
-
-    _edit(RESOURCES, change)(kit)
+    content = json.loads((kit / RESOURCES).read_text())
+    [manager] = [each for each in content["components"] if each["id"] == "job_manager"]
+    manager["args"]["uri_root"] = place
+    (kit / RESOURCES).write_text(json.dumps(content))
     assert f'uri_root must be "{kit}/storage/jobs"' in locks.lacking(kit)[0]
 
 
 def test_what_is_no_kit_is_said(trial):
-    assert invoke("flare", "check", trial)[0] == 2
-    assert "is no startup kit of FLARE" in invoke("flare", "check", trial)[1]
-    assert "kit of a person" in invoke("flare", "check", trial / "flare" / "lead")[1]
-    said = invoke("flare", "check", trial / "flare" / "lead", "--harden")[1]
-    assert "kit of a person" in said
-    status, said = invoke("flare", "kit", trial)
-    assert status == 2
-    assert f"{trial / 'flare'} exists: the kits exist already" in said
+    lead = trial / "flare" / "lead"
+    given = ["flare", "kit", trial.parent / "a", "--sites", "north,server"]
+    assert "FLARE itself has the name 'server'" in refused(*given)
+    assert "is no startup kit of FLARE" in refused("flare", "check", trial)
+    assert "kit of a person" in refused("flare", "check", lead)
+    assert "kit of a person" in refused("flare", "check", lead, "--harden")
+    assert f"{trial / 'flare'} exists: the kits exist already" in refused("flare", "kit", trial)
     shutil.rmtree(trial / "flare")
-    said = invoke("flare", "kit", trial)[1]
-    assert f"{trial / 'sites' / 'north' / 'flare'} exists: the kits exist already" in said
+    there = trial / "sites" / "north" / "flare"
+    assert f"{there} exists: the kits exist already" in refused("flare", "kit", trial)
 
 
-def test_the_environment_of_a_program_names_our_python_and_none_of_flare_s_settings(monkeypatch):
-    monkeypatch.setenv("NVFL_WORKSPACE", "/elsewhere")
-    monkeypatch.setenv("NVFLARE_X", "1")
-    given = environment("NVFL")
-    assert not [name for name in given if name.startswith("NVFL")]
-    assert given["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
-
-
-# Jobs
-
-
-def test_a_job_is_three_files_that_name_two_installed_classes(tmp_path):
+def test_a_job_is_three_files_that_name_the_two_classes_that_are_allowed(tmp_path):
     folder = write_flare_job(tmp_path / "job", "one", SITES)
     files = sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
     config = ["app/config/config_fed_client.json", "app/config/config_fed_server.json"]
@@ -644,30 +566,21 @@ def test_a_job_is_three_files_that_name_two_installed_classes(tmp_path):
     assert told["workflows"] == [{"id": "run", "path": locks.CONTROLLER, "args": {"run": "one"}}]
     assert meta["deploy_map"] == {"app": ["server", *SITES]}
     assert meta["min_clients"] == 2
-
-
-def test_the_classes_of_a_job_are_those_that_are_allowed():
-    for path, kind in (
-        (locks.EXECUTOR, member.SiteExecutor),
-        (locks.CONTROLLER, server.RunController),
-    ):
-        assert path == f"{kind.__module__}.{kind.__name__}"
+    for kind in (member.SiteExecutor, server.RunController):
+        assert f"{kind.__module__}.{kind.__name__}" in (locks.EXECUTOR, locks.CONTROLLER)
     assert member.SiteExecutor.__init__.__code__.co_argcount == 1
 
 
-# The two ends, in this process
+def workspace(kit: Path) -> Any:
+    root = SimpleNamespace(get_root_dir=lambda: str(kit))
+    return SimpleNamespace(get_workspace=lambda: root)
 
 
 class Site:
-    """FLARE's client in the process of a job."""
-
     def __init__(self, kit: Path, identity: str) -> None:
-        self.kit, self.identity = kit, identity
+        self.identity, self.executor = identity, member.SiteExecutor()
         self.handlers: dict[str, Any] = {}
-        self.executor = member.SiteExecutor()
-
-    def get_workspace(self):
-        return SimpleNamespace(get_root_dir=lambda: str(self.kit))
+        self.get_workspace = workspace(kit).get_workspace
 
     def register_aux_message_handler(self, topic, message_handle_func):
         self.handlers[topic] = message_handle_func
@@ -675,6 +588,9 @@ class Site:
     def begin(self) -> None:
         context = SimpleNamespace(get_engine=lambda: self, get_identity_name=lambda: self.identity)
         self.executor.handle_event(EventType.START_RUN, context)
+
+    def ask(self, question: object) -> Shareable:
+        return self.handlers[TOPIC](TOPIC, Shareable({"question": question}), FLContext())
 
     def end(self) -> None:
         self.executor.handle_event(EventType.END_RUN, FLContext())
@@ -685,16 +601,10 @@ class Network:
     """FLARE's server in the process of a job, whose messages go straight to the sites."""
 
     def __init__(self, folder: Path) -> None:
-        self.kit = folder / "flare" / "server"
+        self.get_workspace = workspace(folder / "flare" / "server").get_workspace
         self.sites = {name: Site(folder / "sites" / name / "flare", name) for name in SITES}
         self.codes: dict[str, str] = {}
-
-    def get_workspace(self):
-        return SimpleNamespace(get_root_dir=lambda: str(self.kit))
-
-    @contextmanager
-    def new_context(self):
-        yield FLContext()
+        self.new_context = lambda: nullcontext(FLContext())
 
     def send_aux_request(self, *, targets, topic, request, timeout, fl_ctx, optional):
         [name] = targets
@@ -704,35 +614,12 @@ class Network:
             return {name: make_reply(ReturnCode.TOPIC_UNKNOWN)}
         return {name: self.sites[name].handlers[topic](topic, request, fl_ctx)}
 
-    def carry_out(self, name: str) -> server.RunController:
+    def carry_out(self, name: str) -> None:
         controller = server.RunController(name)
         context: Any = SimpleNamespace(get_engine=lambda: self, get_job_id=lambda: "job")
         controller.log_info = controller.log_error = lambda *_: None
         controller.start_controller(context)
         controller.control_flow(Signal(), context)
-        return controller
-
-
-class NoFlare:
-    """A carrier that hands nothing over: the controller is called here."""
-
-    def __init__(self, folder: Path) -> None:
-        self.federation = Federation.load(folder)
-
-    def admit(self, keys, leaving):
-        return ()
-
-    def hand_over(self, folder):
-        pass
-
-    def stop(self, folder):
-        pass
-
-    def end(self, folder):
-        return None
-
-    def sites_online(self):
-        return SITES
 
 
 @pytest.fixture
@@ -746,16 +633,19 @@ def network(trial, monkeypatch):
         site.end()
 
 
-def begin(trial: Path, out: Path, **how: Any) -> Path:
+def begin(trial: Path, out: Path) -> Path:
     job = fit_of(3, prepare=PreprocessingSpec(missing="mean"))
     federation = Federation.load(trial)
     folder = runs.new_run(federation)
     folder.mkdir(parents=True)
-    options = RunOptions(out=out, **{"deadline": 900.0, **how})
-    content = runs.content_of(federation, folder, job, options)
+    content = runs.content_of(federation, folder, job, RunOptions(out=out, deadline=900.0))
     write_json(folder / "job.json", {**content, "out": str(out)})
     runs.write_job(folder)
     return folder
+
+
+def logs(trial: Path) -> list[list[dict[str, Any]]]:
+    return [[*read_log(trial / "sites" / name / "logs/audit.jsonl")] for name in SITES]
 
 
 def test_a_run_over_flare_is_the_same_bits_as_on_one_machine(network, trial, tmp_path):
@@ -763,23 +653,18 @@ def test_a_run_over_flare_is_the_same_bits_as_on_one_machine(network, trial, tmp
     network.carry_out(folder.name)
     assert run_job.outcome_of(folder)["done"], run_job.outcome_of(folder)
     tomls = [trial / "sites" / name / "site.toml" for name in SITES]
-    status, said = invoke("fit", *tomls, "-k", 3, "--out", tmp_path / "here")
-    assert status == 0, said
-    here, there = (
-        json.loads((tmp_path / side / "model.json").read_text()) for side in ("here", "there")
-    )
+    done("fit", *tomls, "-k", 3, "--out", tmp_path / "here")
+    models = [tmp_path / side / "model.json" for side in ("here", "there")]
+    here, there = (json.loads(path.read_text()) for path in models)
     assert here.pop("algorithm")["name"] == there.pop("algorithm")["name"]
     assert here == there
-    for name in SITES:
-        log = read_log(trial / "sites" / name / "logs/audit.jsonl")
-        assert any(map(has_left, log))
+    assert all(any(map(has_left, log)) for log in logs(trial))
 
 
 def test_rows_that_are_stated_while_a_coordinator_runs_count_in_the_next_run(trial, tmp_path):
-    """And a command for the coordinator's folder is not told to make one at an operator's."""
     (tmp_path / "operator.toml").touch()
-    status, said = invoke("federation", "prune", tmp_path, "--keep", 1)
-    assert (status, f"{tmp_path} is an operator's: give this" in said) == (2, True), said
+    said = refused("federation", "prune", tmp_path, "--keep", 1)
+    assert f"{tmp_path} is an operator's: give this" in said
     folder = begin(trial, tmp_path / "out")
     with (trial / "federation.toml").open("a") as toml:
         toml.write("\n[rows]\nnorth = 40\n")
@@ -793,7 +678,7 @@ def test_rows_that_are_stated_while_a_coordinator_runs_count_in_the_next_run(tri
 
 def test_a_run_that_is_handed_in_again_goes_on_from_its_records(network, trial, tmp_path):
     """Whatever FLARE calls the job; and one that has ended is not carried out again."""
-    folder = begin(trial, tmp_path / "out", deadline=900.0)
+    folder = begin(trial, tmp_path / "out")
     network.codes["south"] = ReturnCode.HANDLER_EXCEPTION
     network.carry_out(folder.name)
     told = run_job.outcome_of(folder)["error"]
@@ -802,20 +687,19 @@ def test_a_run_that_is_handed_in_again_goes_on_from_its_records(network, trial, 
     runs.begin_anew(folder)
     network.carry_out(folder.name)
     assert run_job.outcome_of(folder)["done"]
-    lines = [len(list(read_log(trial / "sites" / name / "logs/audit.jsonl"))) for name in SITES]
+    before = logs(trial)
     network.carry_out(folder.name)
-    assert lines == [len(list(read_log(trial / "sites" / n / "logs/audit.jsonl"))) for n in SITES]
+    assert logs(trial) == before
 
 
-@pytest.mark.parametrize("name", ["../../etc", "no-such-run", "", "..", "."])
-def test_a_job_can_name_runs_of_the_federation_only(name, network, trial):
-    network.carry_out(name)
-    logs = [read_log(trial / "sites" / site / "logs/audit.jsonl") for site in SITES]
-    assert not any(has_left(line) for log in logs for line in log)
+def test_a_job_can_name_runs_of_the_federation_only(network, trial):
+    for name in ("../../etc", "no-such-run", "", "..", "."):
+        network.carry_out(name)
+    assert not any(has_left(line) for log in logs(trial) for line in log)
 
 
 def test_a_controller_does_not_start_on_a_kit_that_lacks_a_lock(trial, monkeypatch):
-    _edit(RESOURCES, lambda c: c.update(allow_log_streaming=True))(kits(trial)["server"])
+    edit(kits(trial)["server"], RESOURCES, "allow_log_streaming", True)
     told: list[str] = []
     monkeypatch.setattr(server.RunController, "system_panic", lambda self, why, _: told.append(why))
     Network(trial).carry_out("any")
@@ -829,7 +713,7 @@ def test_a_site_does_not_start_on_a_kit_that_is_another_s_or_lacks_a_lock(trial,
     told = [reply_of_a_start(kit, "south")]
     (kit.parent / "site.toml").write_text("name = 4711")
     told.append(reply_of_a_start(kit, "north"))
-    _edit(RIGHTS, lambda c: c["permissions"]["lead"].update(byoc="any"))(kit)
+    edit(kit, RIGHTS, f"{LEAD}byoc", "any")
     told.append(reply_of_a_start(kit, "north"))
     known = {"protocol", "question", "site", *about()}
     for header, site in zip(told, ("south", "north", "north"), strict=True):
@@ -842,66 +726,42 @@ def test_a_site_does_not_start_on_a_kit_that_is_another_s_or_lacks_a_lock(trial,
 
 
 def reply_of_a_start(kit: Path, identity: str) -> dict[str, Any]:
-    """What a site replies to the first question of a run."""
     site = Site(kit, identity)
     site.begin()
-    question = Shareable({"question": pack({"protocol": PROTOCOL}, {})})
-    header, arrays = unpack(site.handlers[TOPIC](TOPIC, question, FLContext())["reply"])
+    header, arrays = unpack(site.ask(pack({"protocol": PROTOCOL}, {}))["reply"])
     site.end()
     assert not arrays
     return header
 
 
-HOSTILE = [
-    b"",
-    b"\0" * 100,
-    b"{}",
-    b'{"protocol": 1}\n',
-    b"\xff" * 2000,
-    b"[" * 5000,
-    "text",
-    None,
-    7,
-]
-
-
 def test_hostile_bytes_are_refused_and_the_site_lives(network):
-    handler = network.sites["north"].handlers[TOPIC]
-    good = pack({"protocol": PROTOCOL, "run": "a", "exchange": 0, "tasks": []}, {})
-    for question in HOSTILE:
-        reply = handler(TOPIC, Shareable({"question": question}), FLContext())
-        if isinstance(question, bytes):
-            header, arrays = unpack(reply["reply"])
-            assert "refused" in header
-            assert not arrays
-        else:
-            assert reply.get_return_code() == ReturnCode.BAD_REQUEST_DATA
-    header, _ = unpack(handler(TOPIC, Shareable({"question": good}), FLContext())["reply"])
-    assert header["site"] == "north"
-
-
-def test_a_task_is_not_carried_out(network):
-    executor = network.sites["north"].executor
-    reply = executor.execute("train", Shareable(), FLContext(), Signal())
+    site = network.sites["north"]
+    for question in (b"", b"\0" * 100, b"{}", b'{"protocol": 1}\n', b"\xff" * 2000, b"[" * 5000):
+        header, arrays = unpack(site.ask(question)["reply"])
+        assert "refused" in header
+        assert not arrays
+    for odd in ("text", None, 7):
+        assert site.ask(odd).get_return_code() == ReturnCode.BAD_REQUEST_DATA
+    reply = site.executor.execute("train", Shareable(), FLContext(), Signal())
     assert reply.get_return_code() == ReturnCode.TASK_UNSUPPORTED
+    good = pack({"protocol": PROTOCOL, "run": "a", "exchange": 0, "tasks": []}, {})
+    assert unpack(site.ask(good)["reply"])[0]["site"] == "north"
 
 
 def test_a_question_that_is_asked_again_meanwhile_is_answered_once():
     executor, free, asked = member.SiteExecutor(), threading.Event(), []
-
-    class Slow:
-        def reply(self, question):
-            asked.append(question)
-            free.wait(60)
-            return b"reply"
-
-    executor._reply = Slow().reply  # noqa: SLF001
     came: list[bytes] = []
+
+    def reply(question):
+        asked.append(question)
+        free.wait(60)
+        return b"reply"
 
     def ask():
         request = Shareable({"question": b"?"})
         came.append(executor.answer(TOPIC, request, FLContext())["reply"])
 
+    executor._reply = reply  # noqa: SLF001
     threads = [threading.Thread(target=ask) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -933,29 +793,21 @@ def test_what_flare_says_of_a_site_is_understood(code, error, gone, trial):
 
 @pytest.mark.parametrize("said", [{}, None])
 def test_a_site_that_flare_does_not_know_is_not_connected(said):
-    engine = SimpleNamespace(
-        new_context=Network.new_context.__get__(object()), send_aux_request=lambda **_: said
-    )
+    how = {"new_context": lambda: nullcontext(FLContext()), "send_aux_request": lambda **_: said}
     with pytest.raises(NoReplyError, match="not connected"):
-        server.FlareCaller(engine)("north", b"?", 1.0)
+        server.FlareCaller(SimpleNamespace(**how))("north", b"?", 1.0)
 
 
-def test_a_server_that_is_not_there_is_said_at_once(trial):
+def test_a_server_that_is_not_there_or_ends_at_its_start_is_said_at_once(trial):
     """FLARE's own session would try for a while, and no command opens one."""
     with pytest.raises(SiteError, match=r"does not answer \(ConnectionRefusedError\)"):
         carrying.open_session(Federation.load(trial))
-    for command in (["show"], ["run", "fit", "-k", 2, "--out", trial / "out"]):
-        given = ["federation", command[0], trial, *command[1:]]
-        status, said = invoke(*given)
-        assert (status, f"run fedcluster federation start {trial}" in said) == (2, True), said
-
-
-def test_a_server_that_ends_at_its_start_is_said_in_one_line(trial):
+    for verb, *options in (["show"], ["run", "fit", "-k", 2, "--out", trial / "out"]):
+        said = refused("federation", verb, trial, *options)
+        assert f"run fedcluster federation start {trial}" in said
     startup = kits(trial)["server"] / "startup" / "fed_server.json"
     startup.write_text(json.dumps({"servers": [{"service": {"scheme": "http"}}]}))
-    status, said = invoke("federation", "start", trial)
-    assert (status, "FLARE's server has ended: " in said) == (2, True), said
-    assert len(said.splitlines()) == 1, said
+    assert "FLARE's server has ended: " in refused("federation", "start", trial)
 
 
 def test_what_flare_prints_is_nobody_s_to_read(capsys):
@@ -964,6 +816,14 @@ def test_what_flare_prints_is_nobody_s_to_read(capsys):
     console.AdminAPI._print_hci(None, "Connecting to FLARE ...")  # noqa: SLF001
     console.traceback.print_exc()
     assert capsys.readouterr() == ("", "")
+
+
+def test_the_environment_of_a_program_names_our_python_and_none_of_flare_s_settings(monkeypatch):
+    for name in ("NVFL_WORKSPACE", "NVFLARE_X"):
+        monkeypatch.setenv(name, "1")
+    given = environment("NVFL")
+    assert not [name for name in given if name.startswith("NVFL")]
+    assert given["PATH"].split(os.pathsep)[0] == str(Path(sys.executable).parent)
 
 
 def test_a_cancelled_run_ends_over_flare_too(network, trial, tmp_path, monkeypatch):
@@ -991,36 +851,29 @@ def test_a_run_whose_job_flare_aborts_says_so(trial, tmp_path):
     assert run_job.outcome_of(folder)["error"] == error
 
 
-# Neither transport needs the other
-
 MODULES = {
-    "flwr": "_site _server coordinator locks node",
-    "nvflare": "_transport coordinator _app node _launcher _programs",
+    "flwr": ("flare", "_site _server coordinator locks node"),
+    "nvflare": ("flower", "_transport coordinator _app node _launcher _programs"),
 }
 
 
 @pytest.mark.parametrize("blocked", MODULES)
 def test_a_transport_is_imported_without_the_other_s_library(blocked):
-    home = {"flwr": "flare", "nvflare": "flower"}[blocked]
-    names = [f"fedcluster_app.transports.{home}.{name}" for name in MODULES[blocked].split()]
-    code = f"import sys\nsys.modules[{blocked!r}] = None\n" + "\n".join(
-        f"import {name}" for name in [*names, "fedcluster_app.cli"]
-    )
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True)
-    assert done.returncode == 0, done.stderr.decode()
+    home, names = MODULES[blocked]
+    modules = [f"fedcluster_app.transports.{home}.{name}" for name in names.split()]
+    code = f"import sys\nsys.modules[{blocked!r}] = None\nimport fedcluster_app.cli, "
+    command = [sys.executable, "-W", "ignore", "-c", code + ", ".join(modules)]
+    ran = subprocess.run(command, capture_output=True)
+    assert ran.returncode == 0, ran.stderr.decode()
 
 
 def test_commands_for_a_federation_of_flare_s_need_no_flower(trial, monkeypatch):
     from fedcluster_app.cli import _screen
 
-    monkeypatch.setattr(
-        _screen, "find_spec", lambda name: None if name == "flwr" else find_spec(name)
-    )
-    status, said = invoke("federation", "operator", trial)
-    assert status == 0, said
+    monkeypatch.setattr(_screen, "find_spec", lambda name: name != "flwr" and find_spec(name))
+    done("federation", "operator", trial)
     (trial / "flare" / "server" / "startup" / "fed_server.json").unlink()
-    status, said = invoke("federation", "start", trial)
-    assert (status, "is no startup kit of FLARE" in said) == (2, True), said
+    assert "is no startup kit of FLARE" in refused("federation", "start", trial)
 
 
 def test_folders_of_old_jobs_leave_a_kit(trial):
@@ -1036,44 +889,29 @@ def test_folders_of_old_jobs_leave_a_kit(trial):
     assert before <= set(kit.iterdir())
 
 
-# Sites that are not there
-
-
 class Console:
     """FLARE's session, in which sites come after so many looks, and a job is never begun.
 
     With ``fails``, its next questions fail.
     """
 
-    fails: tuple[Exception, ...] = ()
-
     def __init__(self, *looks: list[str]) -> None:
         self.looks, self.submitted, self.aborted = list(looks), 0, list[str]()
-        self.jobs = list[dict[str, str]]()
-
-    @property
-    def api(self) -> Any:
-        return SimpleNamespace(close=lambda: None)
+        self.jobs, self.fails = list[dict[str, str]](), list[Exception]()
+        self.api = SimpleNamespace(close=lambda: None)
+        self.abort_job = self.aborted.append
+        self.get_job_meta = lambda job: {"status": "SUBMITTED"}
+        self.list_jobs = lambda: self.jobs
 
     def get_system_info(self) -> Any:
         if self.fails:
-            error, *self.fails = self.fails  # type: ignore[assignment]
-            raise error
+            raise self.fails.pop()
         names = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
         return SimpleNamespace(client_info=[SimpleNamespace(name=name) for name in names])
-
-    def get_job_meta(self, job: str) -> dict[str, str]:
-        return {"status": "SUBMITTED"}
 
     def submit_job(self, job: str) -> str:
         self.submitted += 1
         return "job"
-
-    def abort_job(self, job: str) -> None:
-        self.aborted.append(job)
-
-    def list_jobs(self) -> list[dict[str, str]]:
-        return self.jobs
 
     def delete_job(self, job: str) -> None:
         self.jobs = [each for each in self.jobs if each["job_id"] != job]
@@ -1081,15 +919,14 @@ class Console:
 
 @pytest.fixture
 def awaiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """A carrier, with the folder of a run whose sites are as in a console."""
+    sites = ("north", "south", "west")
     monkeypatch.setattr(carrying, "SITES_LOOK", 0.01)
 
     def made(console: Console, **terms: object) -> tuple[FlareCarrier, Path]:
         monkeypatch.setattr(carrying, "open_session", lambda _federation: console)
-        content = {"sites": ["north", "south", "west"], "quorum": None, "deadline": 0.2, **terms}
+        content = {"sites": sites, "quorum": None, "deadline": 0.2, **terms}
         (tmp_path / "job.json").write_text(json.dumps(content))
-        federation = Federation(tmp_path, "127.0.0.1:1", ("north", "south", "west"))
-        return FlareCarrier(federation), tmp_path
+        return FlareCarrier(Federation(tmp_path, "127.0.0.1:1", sites)), tmp_path
 
     return made
 
@@ -1119,10 +956,10 @@ def test_a_session_that_flare_has_lost_is_opened_again(awaiting, monkeypatch) ->
 
     monkeypatch.setattr(carrying, "open_session", opening)
     assert carrier.sites_online() == ["south"]
-    asked.fails = (RuntimeError("session closed"),)
+    asked.fails = [RuntimeError("session closed")]
     assert carrier.sites_online() == ["south"]
     assert len(opened) == 2
-    asked.fails = (RuntimeError("lost"), RuntimeError("lost"))
+    asked.fails = [RuntimeError("lost"), RuntimeError("lost")]
     with pytest.raises(SiteError, match=r"FLARE's server does not answer \(RuntimeError\)"):
         carrier.sites_online()
     assert carrier.sites_online() == ["south"]
@@ -1136,10 +973,9 @@ def test_a_session_that_flare_has_lost_is_opened_again(awaiting, monkeypatch) ->
 def test_a_run_is_submitted_once_enough_sites_are_there(awaiting, looks, quorum) -> None:
     console = Console(*looks)
     carrier, folder = awaiting(console, quorum=quorum, deadline=60)
-    states = ["RUNNING", *["FINISHED:COMPLETED"] * 12, "SUBMITTED"]
     console.jobs = [
         {"job_id": str(i), "status": status, "submit_time": f"2026-01-{30 - i}"}
-        for i, status in enumerate(states)
+        for i, status in enumerate(["RUNNING", *["FINISHED:COMPLETED"] * 12, "SUBMITTED"])
     ]
     carrier.hand_over(folder)
     assert console.submitted == 1
@@ -1147,7 +983,6 @@ def test_a_run_is_submitted_once_enough_sites_are_there(awaiting, looks, quorum)
 
 
 def test_a_run_that_flare_does_not_begin_is_aborted_and_says_for_whom(awaiting) -> None:
-    """A site that has gone between; while all are there, FLARE is given its time."""
     console = Console(["north", "south", "west"])
     carrier, folder = awaiting(console)
     carrier.hand_over(folder)

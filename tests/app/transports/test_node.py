@@ -1,7 +1,5 @@
 """A site's end of Flower: how it is admitted, what it fetches and sends, and when it ends."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import threading
@@ -85,20 +83,17 @@ def requests(superlink: Any) -> list[str]:
     return [what for what, _ in superlink.asked]
 
 
-def test_a_site_comes_and_goes(superlink, site, tmp_path):
-    with connected(site, tmp_path, print) as node:
+@pytest.mark.parametrize("moved", [False, True])
+def test_a_site_comes_and_goes_and_ends_what_a_killed_program_left(
+    superlink, site, tmp_path, moved
+):
+    """By a program in the same folder of the same machine: a copy ends nothing of the first."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    with connected(site, here, print) as node:
         assert isinstance(node, Node)
         assert requests(superlink) == ["activate-node"]
     assert requests(superlink) == ["activate-node", "deactivate-node"]
     assert DeactivateNodeRequest.FromString(superlink.asked[-1][1]).node_id == 4711
-
-
-@pytest.mark.parametrize("moved", [False, True])
-def test_what_a_killed_program_left_connected_is_ended_first(superlink, site, tmp_path, moved):
-    """By a program in the same folder of the same machine: a copy ends nothing of the first."""
-    here, there = tmp_path / "here", tmp_path / "there"
-    with connected(site, here, print):
-        pass
     del superlink.asked[:]
     if moved:
         here.rename(there)
@@ -108,35 +103,27 @@ def test_what_a_killed_program_left_connected_is_ended_first(superlink, site, tm
     assert requests(superlink) == [*left, "activate-node", "deactivate-node"]
 
 
-@pytest.mark.parametrize("before", [True, False])
 def test_only_a_site_that_was_connected_once_waits_to_be_let_in(
-    before, superlink, site, tmp_path, monkeypatch
+    superlink, site, tmp_path, monkeypatch
 ):
     """Flower says the same of a key that is unknown and of one that was killed just now."""
-    heard: list[str] = []
-    if before:
-        (tmp_path / "state/flower").mkdir(parents=True)
-        (tmp_path / "state/flower/connected").touch()
-    else:
-        monkeypatch.setattr(member.Credentials, "key_status", lambda *_: "")
-    superlink.reasons += [(412, UNKNOWN.encode())] * 2
-    if not before:
-        with (
-            pytest.raises(InputError, match="the coordinator does not know this site's key"),
-            connected(site, tmp_path, heard.append),
-        ):
-            pass
-        assert not (tmp_path / "state/flower/connected").exists()
-        return
+    heard, status, refusal = list[str](), "", (412, UNKNOWN.encode())
+    monkeypatch.setattr(member.Credentials, "key_status", lambda *_: status)
+    superlink.reasons += [refusal] * 2
+    unknown = pytest.raises(InputError, match="the coordinator does not know this site's key")
+    with unknown, connected(site, tmp_path, heard.append):
+        pass
+    mark = tmp_path / "state/flower/connected"
+    assert not mark.exists()
+    mark.parent.mkdir(parents=True)
+    mark.touch()
+    superlink.reasons[:], status = [refusal] * 2, "known"
     with connected(site, tmp_path, heard.append):
         assert heard == ["the site's earlier program still counts as connected; waiting"]
     monkeypatch.setattr(member, "FORGOTTEN", -1.0)
-    monkeypatch.setattr(member.Credentials, "key_status", lambda *_: "")
-    superlink.reasons += [(200, b""), (412, UNKNOWN.encode())]
-    with (
-        pytest.raises(InputError, match="another program with this site's key is connected, or"),
-        connected(site, tmp_path, heard.append),
-    ):
+    superlink.reasons[:], status = [(200, b""), refusal], ""
+    another = "another program with this site's key is connected, or"
+    with pytest.raises(InputError, match=another), connected(site, tmp_path, heard.append):
         pass
 
 
@@ -154,22 +141,18 @@ def test_why_a_site_is_not_admitted(status, says, superlink, site, tmp_path):
 
 
 def test_a_coordinator_that_is_away_is_waited_for(site, tmp_path, monkeypatch):
-    heard = list[str]()
-    fleets = iter([client_of(f"127.0.0.1:{free_port()}")])
-    monkeypatch.setattr(member, "_fleet", lambda *_: next(fleets))
+    heard, waits = list[str](), list[float]()
+    away = client_of(f"127.0.0.1:{free_port()}")
+    monkeypatch.setattr(member, "_fleet", lambda *_: away)
 
-    class Enough(Exception):
-        pass
-
-    def sleep(_seconds: float) -> None:
-        waits.append(1)
+    def sleep(seconds: float) -> None:
+        waits.append(seconds)
         if len(waits) == 3:
-            raise Enough
+            raise InterruptedError
 
-    waits: list[int] = []
     # the module's own: threads of other tests sleep, too
     monkeypatch.setattr(member, "time", SimpleNamespace(sleep=sleep, monotonic=time.monotonic))
-    with pytest.raises(Enough), connected(site, tmp_path, heard.append):
+    with pytest.raises(InterruptedError), connected(site, tmp_path, heard.append):
         pass
     assert heard == [f"nobody answers at {site.coordinator}; waiting"]
 
@@ -184,9 +167,8 @@ def test_a_request_that_is_refused_does_not_end_the_site(status, superlink, monk
         thread = threading.Thread(target=node.answer, args=[NOBODY])
         thread.start()
         wait_until(lambda: node.why_ended or len(superlink.asked) > 20)
-        assert node.why_ended == "the coordinator does not accept its key any more" * (
-            status == 401
-        )
+        refused = "the coordinator does not accept its key any more"
+        assert node.why_ended == (refused if status == 401 else "")
         assert requests(superlink).count("pull-messages") > 3 or status == 401
         node.end("enough")
         thread.join(60)

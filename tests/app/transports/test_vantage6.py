@@ -8,8 +8,6 @@ fedcluster: without them the tests play the network themselves. In an environmen
 runs them on its own, with tools 5.0 on Python 3.13 and 4.15 before.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 from importlib import import_module
@@ -23,12 +21,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcluster.engines import LocalEngine
-from fedcluster.engines.client import Client
+from fedcluster import Client, LocalEngine, PreprocessingSpec
 from fedcluster.engines.wire import pack, unpack
 from fedcluster.errors import InputError
 from fedcluster.jobs import SelectK, execute, fit_of
-from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.privacy import Grouping, Groups
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.means import group_once
@@ -54,8 +50,7 @@ def frames(seed: int = 0, n: int = 400) -> list[Any]:
         X = rng.normal(size=(n, 3)) + 7 * np.array([place, -place, place % 2]).T
         frame = pd.DataFrame(X, columns=["age", "bmi", "sbp"])
         frame["sex"] = rng.choice(["F", "M"], n)
-        frame.loc[0, "sbp"] = PLANTED[0]
-        frame.loc[0, "sex"] = PLANTED[1]
+        frame.loc[0, ["sbp", "sex"]] = PLANTED
         made.append(frame)
     return made
 
@@ -118,7 +113,6 @@ class Network:
             )
 
     def __call__(self, method: str, **arguments: Any) -> Any:
-        """Carry out a central function at the first organisation."""
         if functions.SESSIONS:
             databases = [{"type": "dataframe", "dataframe_id": 1}]
             task = self.client.task.create(
@@ -126,9 +120,8 @@ class Network:
             )
             kept = [json.loads(each["result"]) for each in self._network.hq.results]
         else:
-            task = self.client.task.create(
-                input_={"method": method, "kwargs": arguments}, organizations=[1]
-            )
+            given = {"method": method, "kwargs": arguments}
+            task = self.client.task.create(input_=given, organizations=[1])
             kept = [json.loads(each["result"]) for each in self.client.results]
         [result] = self.client.result.from_task(task["id"])
         self.results = kept
@@ -136,7 +129,6 @@ class Network:
 
 
 def local(means: list[Any]) -> LocalEngine:
-    """The same means in one process."""
     groups = Grouping(Groups())
     sites = [(f"organization {i + 1}", means_of(each)[0]) for i, each in enumerate(means)]
     clients = [Client(name, data, (), groups).with_columns(CLUSTERED) for name, data in sites]
@@ -145,7 +137,6 @@ def local(means: list[Any]) -> LocalEngine:
 
 @pytest.fixture
 def asked(monkeypatch) -> list[Any]:
-    """What every site gave back, whatever version carries it."""
     kept: list[Any] = []
     real = functions.answered
 
@@ -167,10 +158,9 @@ def test_a_fit_has_the_bits_of_a_fit_in_one_process(seed) -> None:
     network = Network(frames(seed))
     plain = {"options": {"prepare": None}} if seed else {}
     result = network("fit", n_clusters=5, columns=list(CLUSTERED), seed=seed, **plain)
-    prepare = None if seed else PreprocessingSpec()
-    known = execute(fit_of(5, seed=seed, prepare=prepare), local(network.means), columns=CLUSTERED)
-    model = result["files"]["model.json"]
-    np.testing.assert_array_equal(model["centers"], known.outcome.value.state.centers)
+    job = fit_of(5, seed=seed, prepare=None if seed else PreprocessingSpec())
+    known = execute(job, local(network.means), columns=CLUSTERED).outcome.value
+    np.testing.assert_array_equal(result["files"]["model.json"]["centers"], known.state.centers)
     assert result["exchanges"] <= (6 if seed else 4)  # the second has more rounds of Lloyd
 
 
@@ -193,11 +183,9 @@ def test_all_jobs_are_carried_out_in_few_exchanges() -> None:
 
 
 def numbers_in(content: Any) -> list[float]:
-    """All numbers of some JSON."""
-    if isinstance(content, dict):
-        return [x for each in content.values() for x in numbers_in(each)]
-    if isinstance(content, list):
-        return [x for each in content for x in numbers_in(each)]
+    if isinstance(content, dict | list):
+        inner = content.values() if isinstance(content, dict) else content
+        return [x for each in inner for x in numbers_in(each)]
     return [float(content)] if isinstance(content, int | float) else []
 
 
@@ -209,8 +197,7 @@ def test_results_hold_sums_over_groups_and_no_value_of_a_row(asked) -> None:
     network("select_k", columns=list(CLUSTERED), k_max=6)
     network("evaluate", model=model)
     network("profile", model=model)
-    text = json.dumps([asked, network.results])
-    assert PLANTED[1] not in text
+    assert PLANTED[1] not in json.dumps([asked, network.results])
     told = np.array(numbers_in([asked, network.results]))
     assert len(asked) > 50
     values = np.concatenate([frame[list(CLUSTERED)].to_numpy().ravel() for frame in rows])
@@ -236,12 +223,12 @@ def test_rows_that_are_not_grouped_are_neither_read_nor_answered_from(tmp_path) 
 
 
 def test_vantage6_can_call_what_it_is_told_of_and_nothing_else() -> None:
-    stored = json.loads((STORE / "algorithm_store.json").read_text("utf-8"))
-    declared = {each["name"] for each in stored["functions"]}
+    stored = json.loads((STORE / "algorithm_store.json").read_text("utf-8"))["functions"]
+    declared = {each["name"] for each in stored}
     assert declared == {"answer", "fit", "select_k", "evaluate", "profile", "read_table"}
     there = {name for name, each in vars(algorithm).items() if callable(each)}
     assert there == (declared if functions.SESSIONS else declared - {"read_table"})
-    for each in stored["functions"]:
+    for each in stored:
         arguments = [argument["name"] for argument in each["arguments"]]
         assert len(set(arguments)) == len(arguments)
 
@@ -250,14 +237,14 @@ def test_results_of_one_that_speaks_for_another_are_none() -> None:
     def result(site: str) -> dict[str, str]:
         return {"reply": functions.written(pack({"site": site}, {}))}
 
-    def asked(*results: Any) -> Any:
-        transport = functions.Vantage6Transport(
-            lambda *_: lambda: results, {"organization 1": 1, "organization 2": 2}
-        )
+    def came(*results: Any) -> list[str]:
+        at = {name: i for i, name in enumerate(names, 1)}
+        transport = functions.Vantage6Transport(lambda *_: lambda: results, at)
         return sorted(transport.exchange(dict.fromkeys(names, b"question"), 2)[0])
 
     names = ["organization 1", "organization 2"]
-    assert asked(result(names[0]), result(names[1])) == names
-    assert asked(result(names[0]), result(names[0])) == []
+    first = result(names[0])
+    assert came(first, result(names[1])) == names
+    assert came(first, first) == []
     others = None, {"reply": 3}, {"reply": "YQ=="}, {"reply": "?"}, result("organization 3")
-    assert asked(result(names[0]), *others) == names[:1]
+    assert came(first, *others) == names[:1]

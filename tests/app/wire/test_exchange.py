@@ -1,7 +1,5 @@
 """The shared exchange over a scripted carrier: no transport, no thread and no clock."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -9,7 +7,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from fedcluster.errors import CancelledError
-from fedcluster_app.wire import exchange
 from fedcluster_app.wire.exchange import NoReplyError, Reply, RetryingTransport, ThreadedCarrier
 
 SITES = ("east", "north", "west")
@@ -82,26 +79,27 @@ def script(**other: Site) -> Script:
     return Script(**{name: other.get(name, Site()) for name in SITES})
 
 
-def test_a_round_takes_as_long_as_its_slowest_site():
-    carrier = script(west=Site(takes=7.0))
-    assert ask(exchanges(carrier)) == (set(SITES), {})
-    assert carrier.now == 7.0
-    assert [len(site.asked) for site in carrier.sites.values()] == [1, 1, 1]
+# A script of the west, how many replies are enough, why there is none, when the round ends, and how
+# often the west was asked.
+ROUNDS = {
+    "as long as its slowest site": (Site(takes=7.0), 3, "", 7.0, 1),
+    "not connected where too few reply": (Site(comes=NEVER), 3, "not connected", DEADLINE, 0),
+    "not connected where enough reply": (Site(comes=NEVER), 2, "not connected", 0.5, 0),
+    "late, and needed": (Site(comes=30.0), 3, "", 30.5, 1),
+    "asked again after a third of the deadline": (Site(deaf=1), 3, "", 40.5, 2),
+    "tried again": (Site(fails=3), 3, "", 6.5, 4),
+    "not tried for ever": (Site(fails=99), 3, "its app stopped", 6.5, RetryingTransport.tries),
+}
 
 
-def test_a_site_that_is_never_there_is_waited_for_only_while_too_few_have_replied():
-    carrier = script(west=Site(comes=NEVER))
-    assert ask(exchanges(carrier), 2) == ({"east", "north"}, {"west": "not connected"})
-    assert carrier.now == 0.5
-    carrier = script(west=Site(comes=NEVER))
-    assert ask(exchanges(carrier), 3)[1] == {"west": "not connected"}
-    assert carrier.now == DEADLINE
-
-
-def test_a_site_that_comes_late_takes_part_where_it_is_needed():
-    carrier = script(west=Site(comes=30.0))
-    assert ask(exchanges(carrier), 3) == (set(SITES), {})
-    assert 30.0 <= carrier.now <= 30.5 + exchange.RetryingTransport.recheck
+@pytest.mark.parametrize(("west", "enough", "why", "ends", "asked"), ROUNDS.values(), ids=ROUNDS)
+def test_how_long_a_round_takes_by_what_one_site_does(west, enough, why, ends, asked):
+    carrier = script(west=west)
+    came, reasons = ask(exchanges(carrier), enough)
+    assert came == set(SITES) - reasons.keys()
+    assert reasons == ({"west": why} if why else {})
+    assert ends <= carrier.now <= ends + RetryingTransport.recheck
+    assert [len(site.asked) for site in carrier.sites.values()] == [1, 1, asked]
 
 
 def test_the_first_exchange_has_patience_with_sites_that_start_slowly_and_no_other_has():
@@ -141,16 +139,10 @@ def test_a_site_that_was_silent_is_asked_and_not_waited_for_until_it_says_someth
     assert ask(transport, 2)[0] == set(SITES)
 
 
-def test_a_message_that_is_lost_is_sent_once_more_after_a_third_of_the_deadline():
-    carrier = script(west=Site(deaf=1))
-    assert ask(exchanges(carrier)) == (set(SITES), {})
-    assert len(carrier.sites["west"].asked) == 2
-    assert 40.0 <= carrier.now <= 40.5 + exchange.RetryingTransport.recheck
-
-
-def test_a_reply_that_comes_twice_counts_once():
+def test_a_reply_that_comes_twice_counts_once_and_one_of_a_site_that_was_not_asked_never():
     told: list[str] = []
     carrier = script(west=Site(twice=True))
+    carrier.replies.append((0.1, Reply("nobody", 1, b"nobody?")))
     transport = RetryingTransport(carrier, DEADLINE, responded=told.append, clock=carrier.clock)
     for _ in range(3):
         assert ask(transport) == (set(SITES), {})
@@ -158,7 +150,6 @@ def test_a_reply_that_comes_twice_counts_once():
 
 
 def test_a_reply_to_an_earlier_exchange_is_never_taken_for_one_to_this():
-    """The carrier hands over replies of earlier rounds; `ask` checks what came."""
     carrier = script(west=Site(takes=130.0))
     transport = exchanges(carrier)
     assert ask(transport, 2, b"first")[1] == {"west": "no reply within 120 s"}
@@ -169,37 +160,22 @@ def test_a_reply_to_an_earlier_exchange_is_never_taken_for_one_to_this():
     assert ask(transport, 2, b"fifth")[0] == set(SITES)
 
 
-def test_a_reply_of_a_site_that_was_not_asked_is_left_out():
-    carrier = script()
-    carrier.replies.append((0.1, Reply("nobody", 1, b"nobody?")))
-    assert ask(exchanges(carrier)) == (set(SITES), {})
-
-
-def test_a_site_that_fails_is_tried_again_and_not_for_ever():
-    carrier = script(west=Site(fails=3))
-    assert ask(exchanges(carrier)) == (set(SITES), {})
-    carrier = script(west=Site(fails=99))
-    assert ask(exchanges(carrier))[1] == {"west": "its app stopped"}
-    assert len(carrier.sites["west"].asked) == exchange.RetryingTransport.tries
-    assert carrier.now < DEADLINE
-
-
 def test_a_site_that_cannot_be_reached_may_come_back_as_often_as_it_likes():
     """What never reached it is no try."""
     carrier = script()
-    real, reached = carrier.send, []
+    real, lost = carrier.send, []
 
     def send(exchange, messages, seconds):
-        if "west" in messages and carrier.now < 50:
+        there = dict(messages)
+        if carrier.now < 50 and there.pop("west", None):
             carrier.replies.append((carrier.now, Reply("west", exchange, None, gone=True)))
-            reached.append(carrier.now)
-            messages = {name: text for name, text in messages.items() if name != "west"}
-            return [*real(exchange, messages, seconds), "west"]
-        return real(exchange, messages, seconds)
+            lost.append("west")
+        real(exchange, there, seconds)
+        return messages
 
     carrier.send = send  # type: ignore[method-assign]
     assert ask(exchanges(carrier)) == (set(SITES), {})
-    assert len(reached) > exchange.RetryingTransport.tries
+    assert len(lost) > RetryingTransport.tries
 
 
 def test_a_cancelled_run_is_noticed_while_a_site_is_waited_for_and_all_sites_can_be_told():
@@ -208,9 +184,9 @@ def test_a_cancelled_run_is_noticed_while_a_site_is_waited_for_and_all_sites_can
     transport = exchanges(carrier)
     with pytest.raises(CancelledError, match="the run was cancelled"):
         ask(transport)
-    assert carrier.now == pytest.approx(20.0, abs=exchange.RetryingTransport.poll)
+    assert carrier.now == pytest.approx(20.0, abs=RetryingTransport.poll)
     assert ask(transport, 0, b"cancel")[0] == {"east", "north"}
-    assert carrier.now == pytest.approx(20.0 + exchange.RetryingTransport.farewell, abs=0.5)
+    assert carrier.now == pytest.approx(20.0 + RetryingTransport.farewell, abs=0.5)
     assert carrier.sites["west"].asked[-1][1] == 2
 
 
@@ -218,8 +194,6 @@ def test_a_cancelled_run_is_noticed_while_a_site_is_waited_for_and_all_sites_can
 
 
 class Calls:
-    """Sites that are asked in threads, each as it is told here."""
-
     def __init__(self, **what: Callable[[int, bytes, float], bytes]) -> None:
         self.what = what
         self.asked: dict[str, list[bytes]] = {name: [] for name in SITES}
@@ -233,14 +207,6 @@ class Calls:
 
 def threaded(calls: Calls, deadline: float = 60.0) -> RetryingTransport:
     return RetryingTransport(ThreadedCarrier(calls, SITES), deadline, recheck=0.01)
-
-
-def test_what_asks_one_site_and_blocks_is_a_transport():
-    calls = Calls()
-    transport = threaded(calls)
-    for what in (b"a", b"b"):
-        assert ask(transport, 3, what) == (set(SITES), {})
-    assert calls.asked == {name: [b"a", b"b"] for name in SITES}
 
 
 def test_a_silent_site_is_asked_again_with_more_patience():

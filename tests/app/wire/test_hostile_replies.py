@@ -1,8 +1,5 @@
 """Replies of a site that means harm: they reach no terminal, no model and no other site."""
 
-from __future__ import annotations
-
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,19 +9,16 @@ from grids import KNOWN
 from introductions import disclosed_columns, labels_told
 from test_replies import Bend, Postman, changed, numbers
 
-from fedcluster.core import Column, Data, State, Task
-from fedcluster.engines import LocalEngine, wire
-from fedcluster.engines.client import Client
-from fedcluster.errors import SiteError
+from fedcluster import Client, Data, LocalEngine, PreprocessingSpec, State, Task
+from fedcluster.core import Column
+from fedcluster.engines import wire
 from fedcluster.jobs import Job, SelectK, execute, fit_of
 from fedcluster.metrics import Inertia
-from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster.preprocessing.agreement import agree
 from fedcluster.preprocessing.fitting import fit
 from fedcluster.rounds import run_plan
 from fedcluster.texts import first_not_plain, is_plain, printable
-from fedcluster_app.wire.remote import RemoteEngine
-from fedcluster_app.wire.responder import Responder
+from fedcluster_app.extend import RemoteEngine, Responder
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -47,53 +41,47 @@ TEXTS = {
 
 
 def of_kind(rows: dict[str, Any]) -> dict[str, Responder]:
-    """Sites with these rows, whatever columns they are asked for."""
+    data = {n: Data(np.asarray(X, float), columns=tuple(map(Column, XYZ))) for n, X in rows.items()}
+    clients = {name: Client(name, each) for name, each in data.items()}
     return {
-        name: Responder(
-            client := Client(
-                name, Data(np.asarray(X, np.float64), columns=tuple(map(Column, XYZ)))
-            ),
-            columns=XYZ,
-            choose=lambda columns, raw=False, client=client: client,
-            **KNOWN,
-        )
-        for name, X in rows.items()
+        name: Responder(c, columns=XYZ, choose=lambda columns, raw=False, c=c: c, **KNOWN)
+        for name, c in clients.items()
     }
 
 
-def in_header(key: str, value: Callable[[str], Any]) -> Callable[[str], Bend]:
-    return lambda text: changed(**{key: value(text)})
+def bent(bend: Bend | None, rows: dict[str, Any] = SPOTS, job: Job | None = None) -> RemoteEngine:
+    """An engine of three sites of which two are enough; what comes from b is bent."""
+    engine = RemoteEngine(Postman(of_kind(rows), "b", bend), rows, quorum=2)
+    if getattr(job, "prepare", None) is not None:
+        engine.choose(None, raw=True)
+    return engine
 
 
-PLACES: dict[str, Callable[[str], Bend]] = {
-    "limit": in_header("limits", lambda text: [{"name": text}]),
-    "parameter": in_header("limits", lambda text: [{"name": "MinRows", text: 1}]),
-    "value": in_header("limits", lambda text: [{"name": "MinRows", "n": text}]),
-    "column": in_header(
-        "described", lambda text: [[text, "number", []], *[["y", "number", []]] * 2]
-    ),
-    "level": in_header(
-        "described", lambda text: [["x", "text", [text]], *[["y", "number", []]] * 2]
-    ),
-    "kind": in_header("described", lambda text: [["x", text, []], *[["y", "number", []]] * 2]),
-    "label": in_header("labels", lambda text: [text]),
-    "name": in_header("columns", lambda text: [text]),
-    "refused": in_header("refused", lambda text: text),
-    "failed": in_header("failed", lambda text: {"a": [text]}),
-    "site": in_header("site", lambda text: text),
-    "run": in_header("run", lambda text: text),
-    "question": in_header("question", lambda text: text),
-    "protocol": in_header("protocol", lambda text: text),
-    "more": in_header("more", lambda text: text),
+Y = ["y", "number", []]
+
+
+Y = ["y", "number", []]
+PLACES: dict[str, Callable[[str], dict[str, Any]]] = {
+    "limit": lambda text: {"limits": [{"name": text}]},
+    "column": lambda text: {"described": [[text, "number", []], Y, Y]},
+    "parameter": lambda text: {"limits": [{"name": "MinRows", text: 1}]},
+    "value": lambda text: {"limits": [{"name": "MinRows", "n": text}]},
+    "level": lambda text: {"described": [["x", "text", [text]], Y, Y]},
+    "kind": lambda text: {"described": [["x", text, []], Y, Y]},
+    "label": lambda text: {"labels": [text]},
+    "name": lambda text: {"columns": [text]},
+    "failed": lambda text: {"failed": {"a": [text]}},
 }
+for key in ("refused", "site", "run", "question", "protocol", "more"):
+    PLACES[key] = lambda text, key=key: {key: text}  # type: ignore[misc]
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
 def test_no_text_of_a_site_reaches_a_terminal_as_it_is(text, place, caplog):
     rows = {name: Data(X, y=np.repeat(["u", "v"], 30)) for name, X in SPOTS.items()}
-    sites = {n: Responder(Client(n, data), columns=("x", "y", "z")) for n, data in rows.items()}
-    engine = RemoteEngine(Postman(sites, "b", PLACES[place](text)), rows, quorum=2)
+    sites = {name: Responder(Client(name, each), columns=XYZ) for name, each in rows.items()}
+    engine = RemoteEngine(Postman(sites, "b", changed(**PLACES[place](text))), rows, quorum=2)
     told = engine.introduce(columns=True, labels=True)
     assert [site.name for site in told if site.answered] == ["a", "c"]
     [refusal] = engine.refusals
@@ -111,13 +99,9 @@ def test_texts_of_all_the_world_are_taken():
 
 
 def test_a_site_does_not_tell_texts_that_no_message_may_hold():
-    """Others of the same column are told, and the site takes part."""
     levels = ("bad\ttext", "good", "\u202edoog")
-    rows = Data(
-        np.array([[0.0, 1.0, 1.0, 2.0, 2.0, 0.0]]).T,
-        columns=(Column("t", "text", levels),),
-        y=np.array(["l\x1b"] * 3 + ["m"] * 3),
-    )
+    X, y = np.array([[0.0, 1.0, 1.0, 2.0, 2.0, 0.0]]).T, np.array(["l\x1b"] * 3 + ["m"] * 3)
+    rows = Data(X, y=y, columns=(Column("t", "text", levels),))
     site = Responder(Client("a", rows), columns=("t",))
     engine = RemoteEngine(Postman({"a": site}), ["a"])
     assert disclosed_columns(engine) == {"a": (Column("t", "text", ("good",)),)}
@@ -138,29 +122,13 @@ LIMITS: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize(("limits", "reason"), LIMITS.values(), ids=LIMITS)
 def test_limits_are_few_and_short(limits, reason):
-    engine = RemoteEngine(Postman(of_kind(SPOTS), "b", changed(limits=limits)), SPOTS, quorum=2)
+    engine = bent(changed(limits=limits))
     engine.introduce()
     [refusal] = engine.refusals
     assert (refusal.site, reason in refusal.reason) == ("b", True), refusal.reason
 
 
-def test_a_large_header_and_many_arrays_are_refused_before_they_are_made():
-    header = json.dumps({"protocol": 1, "arrays": [], "more": "a" * 16_000_000}).encode()
-    with pytest.raises(wire.WireError, match="no header that can be read"):
-        wire.unpack(header + b"\n")
-    shapes = json.dumps({"arrays": [[str(i), 0] for i in range(100_001)]}).encode()
-    with pytest.raises(wire.WireError, match="100,001 arrays; at most 100,000"):
-        wire.unpack(shapes + b"\n")
-    absurd = json.dumps({"arrays": [["a", 10**18, 10**18]]}).encode()
-    with pytest.raises(wire.WireError, match="bytes of numbers announced, 8 received"):
-        wire.unpack(absurd + b"\n" + bytes(8))
-    with pytest.raises(wire.WireError, match="no header that can be read"):
-        wire.unpack(b'{"arrays":' + b"[" * 900_000 + b"\n")
-
-
 def sized(rows: Any, weight: float | None = None) -> Bend:
-    """Another answer to how many rows there are."""
-
     def bend(reply: bytes, question: bytes) -> bytes:
         header, arrays = wire.unpack(reply)
         if wire.unpack(question)[0]["tasks"][:1] and arrays["0.sums"].shape == (1, 3):
@@ -174,16 +142,18 @@ def sized(rows: Any, weight: float | None = None) -> Bend:
 @pytest.mark.parametrize(
     ("bend", "reason"),
     [
-        (sized(1e13), "it claims 1e\\+13 rows"),
-        (sized(1e200), "it holds 1e\\+200"),
+        (sized(1e13), "it claims 1e+13 rows"),
+        (sized([60.0, 60.0, 1e9]), "not as many of each column"),
+        (sized(1e200), "it holds 1e+200"),
         (sized(60.5), "it claims 60.5 rows"),
-        (sized([60.0, 60.0, 1e9]), "it .* not as many of each column"),
-        (sized(60.0, 1e160), "it holds 1e\\+160"),
+        (sized(60.0, 1e160), "it holds 1e+160"),
     ],
 )
 def test_not_any_number_of_rows_is_believed(bend, reason):
-    with pytest.raises(SiteError, match=f"b: {reason}"):
-        RemoteEngine(Postman(of_kind(SPOTS), "b", bend), SPOTS).introduce()
+    engine = bent(bend)
+    engine.introduce()
+    [refusal] = engine.refusals
+    assert (refusal.site, reason in refusal.reason) == ("b", True), refusal.reason
 
 
 def test_a_site_that_comes_late_says_how_many_rows_it_has_and_no_others_later():
@@ -201,8 +171,6 @@ def test_a_site_that_comes_late_says_how_many_rows_it_has_and_no_others_later():
 
 
 def grown(factor: float) -> Bend:
-    """All sums but the number of rows times a factor."""
-
     def bend(reply: bytes, question: bytes) -> bytes:
         header, arrays = wire.unpack(reply)
         for name, array in arrays.items():
@@ -223,20 +191,18 @@ JOBS: dict[str, Job] = {
 }
 
 
-@pytest.mark.parametrize("factor", [1e22, 1e45, 1e60, 1e90, 1e140, 1e300])
+@pytest.mark.parametrize("factor", [1e22, 1e300, 1e45, 1e60, 1e90, 1e140])
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
 @pytest.mark.filterwarnings("ignore")
 def test_large_numbers_are_refused_where_they_come_from(job, factor):
     """The run goes on with the quorum and comes to the result of the other two."""
-    engine = RemoteEngine(Postman(of_kind(SPOTS), "b", grown(factor)), SPOTS, quorum=2)
-    if getattr(job, "prepare", None) is not None:
-        engine.choose(None, raw=True)
-    report = execute(job, engine, columns=("x", "y", "z"))
+    engine = bent(grown(factor), job=job)
+    report = execute(job, engine, columns=XYZ)
     assert {refusal.site for refusal in engine.refusals} == {"b"}
     assert any("not believed" in refusal.reason for refusal in engine.refusals)
     if job == JOBS["fit"]:
-        others = [Client(name, Data(SPOTS[name])) for name in "ac"]
-        alone = execute(job, LocalEngine(others), columns=("x", "y", "z"))
+        others = LocalEngine(Client(name, Data(SPOTS[name])) for name in "ac")
+        alone = execute(job, others, columns=XYZ)
         found, expected = (r.outcome.value.state.centers for r in (report, alone))
         assert np.allclose(found, expected)
 
@@ -244,45 +210,37 @@ def test_large_numbers_are_refused_where_they_come_from(job, factor):
 @pytest.mark.parametrize("weight", [1e-300, 1e-17])
 def test_a_small_weight_makes_no_large_mean(weight):
     bend = numbers(lambda sums, weights: (sums, np.where(weights > 0, weight, 0.0)))
-    post = Postman(of_kind(SPOTS), "b", bend)
-    post.since = 1
-    engine = RemoteEngine(post, SPOTS, quorum=2)
-    task = Task(Inertia(), State.at(SPOTS["a"][:2] + 1e7))
+    engine = RemoteEngine(Postman(of_kind(SPOTS), "b", bend, 1), SPOTS, quorum=2)
     engine.introduce()
-    engine.ask([task, task])
+    engine.ask([Task(Inertia(), State.at(SPOTS["a"][:2] + 1e7))] * 2)
     assert {refusal.site for refusal in engine.refusals} == {"b"}
 
 
+TAILS: dict[str, Callable[[np.random.Generator], np.ndarray]] = {
+    "cauchy": lambda rng: rng.standard_cauchy((60, 3)),
+    "units": lambda rng: rng.normal(size=(60, 3)),
+    "lognormal": lambda rng: rng.lognormal(sigma=4.0, size=(60, 3)),
+    "offset": lambda rng: rng.normal(size=(60, 3)) + 1e12,
+    "tiny": lambda rng: rng.normal(size=(60, 3)) * 1e-200,
+    "constant": lambda rng: 1.0 + (rng.random((60, 3)) < 0.1),
+}
+
+
 @pytest.mark.parametrize("job", JOBS.values(), ids=JOBS)
-@pytest.mark.parametrize("kind", ["cauchy", "lognormal", "offset", "tiny", "constant", "units"])
+@pytest.mark.parametrize("kind", TAILS)
 @pytest.mark.filterwarnings("ignore")
 def test_honest_sites_are_believed(job, kind):
     """However heavy their tails are, and however far apart they lie."""
     rng = np.random.default_rng(4)
-    factor = dict(zip("abc", (1e-6, 1.0, 1e6) if kind == "units" else (1.0,) * 3, strict=True))
-    draw: Any = {
-        "cauchy": rng.standard_cauchy,
-        "lognormal": lambda size: rng.lognormal(sigma=4.0, size=size),
-        "offset": lambda size: rng.normal(size=size) + 1e12,
-        "tiny": lambda size: rng.normal(size=size) * 1e-200,
-        "constant": lambda size: np.ones(size) + (rng.random(size) < 0.1),
-        "units": rng.normal,
-    }[kind]
-    rows = {name: draw(size=(60, 3)) * factor[name] for name in "abc"}
-    engine = RemoteEngine(Postman(of_kind(rows)), rows)
-    if getattr(job, "prepare", None) is not None:
-        engine.choose(None, raw=True)
-    execute(job, engine, columns=("x", "y", "z"))
+    factors = (1e-6, 1.0, 1e6) if kind == "units" else (1.0, 1.0, 1.0)
+    engine = bent(None, {n: TAILS[kind](rng) * f for n, f in zip("abc", factors, strict=True)}, job)
+    execute(job, engine, columns=XYZ)
     assert engine.refusals == []
 
 
-# Many texts
-
-
 def told(**levels: Any) -> dict[str, list[Column]]:
-    return {
-        site: [Column("age"), Column("t", "text", tuple(each))] for site, each in levels.items()
-    }
+    texts = {site: Column("t", "text", tuple(each)) for site, each in levels.items()}
+    return {site: [Column("age"), column] for site, column in texts.items()}
 
 
 @pytest.mark.parametrize("n", [19, 20, 300])
@@ -297,13 +255,11 @@ def test_the_texts_of_one_site_remove_no_column_for_all(n):
 
 
 def test_what_is_left_of_a_flooded_column_is_a_category_and_says_whose_texts_went():
-    rng = np.random.default_rng(2)
-    texts = {"a": ["m", "w"], "b": ["m", "w", *(f"own {i}" for i in range(30))], "c": ["m", "w"]}
+    own = [f"own {i}" for i in range(30)]
     clients = []
-    for name, levels in texts.items():
-        codes = np.arange(128) % len(levels)
+    for name, levels in {"a": ["m", "w"], "b": ["m", "w", *own], "c": ["m", "w"]}.items():
         columns = (Column("age"), Column("t", "text", tuple(levels)))
-        X = np.column_stack([rng.normal(size=len(codes)), codes])
+        X = np.column_stack([RNG.normal(size=128), np.arange(128) % len(levels)])
         clients.append(Client(name, Data(X, columns=columns)))
     engine = LocalEngine(clients)
     schema = agree(disclosed_columns(engine))
@@ -312,4 +268,4 @@ def test_what_is_left_of_a_flooded_column_is_a_category_and_says_whose_texts_wen
     assert fitted.fit_report.left_out == {"30 texts of t": "too many, and only b has them"}
     named = run_plan(fit(PreprocessingSpec(categories=("t",)), schema), engine).value
     assert named.fit_report.left_out == {}
-    assert set(named.fit_report.pooled["t"]) == set(texts["b"][2:])
+    assert set(named.fit_report.pooled["t"]) == set(own)

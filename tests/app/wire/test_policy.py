@@ -1,10 +1,9 @@
 """What a site answers at all: the ranges that steps declare, narrowed by the site's own bounds."""
 
-from __future__ import annotations
-
 import re
 import runpy
 import tomllib
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from datetime import date
 from math import inf, nan
@@ -19,21 +18,11 @@ from test_laws import STEPS, by_name
 from test_replies import Postman
 from test_replies import Told as Heard
 
+from fedcluster import Client, Data, MinClusterSize, MinRows, State, Summary, Task
 from fedcluster.algorithms import FFCM, FKM, FedAvg, KFed, Lloyd, SiteSummaries, VarianceTree
-from fedcluster.core import Column, Data, State, Step, Summary, Task
-from fedcluster.core.ranges import (
-    CLUSTERS,
-    UNDECLARED,
-    Allowed,
-    Array,
-    OneOf,
-    Real,
-    Texts,
-    Whole,
-    allowed_of,
-)
+from fedcluster.core import Column, Step
+from fedcluster.core.ranges import UNDECLARED, Allowed, Array, OneOf, Real, Texts, Whole, allowed_of
 from fedcluster.engines import wire
-from fedcluster.engines.client import Client
 from fedcluster.errors import InputError, PolicyError, SiteError
 from fedcluster.metrics import Inertia
 from fedcluster.metrics.clusters import Spread
@@ -42,13 +31,12 @@ from fedcluster.metrics.gaussians import MixtureLikelihood
 from fedcluster.metrics.moments import Means
 from fedcluster.preprocessing import Category, NumericColumn, Preprocessor
 from fedcluster.preprocessing.moments import Covariance, Histogram, Missing, Principal
-from fedcluster.privacy import MinClusterSize, MinRows
+from fedcluster_app.extend import RemoteEngine, Responder
 from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.membership import Membership, site_responder
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState
 from fedcluster_app.wire.policy import Ledger, Policy, PolicyLimits
-from fedcluster_app.wire.remote import RemoteEngine
-from fedcluster_app.wire.responder import DisclosedColumns, Responder
+from fedcluster_app.wire.responder import DisclosedColumns
 
 COLUMNS = ("x", "y")
 CENTERS = State.at([[0.0, 0.0], [9.0, 9.0]])
@@ -64,13 +52,11 @@ def refused(match: str, *tasks: Task, **how: Any) -> None:
         check(*tasks, **how)
 
 
-# Ranges
-
-
 @pytest.mark.parametrize(
     ("held", "within", "without"),
     [
         (Whole(1, 3), [1, 3], [0, 4, True, 2.0, "2", None, nan, 10**400]),
+        (Array(("k",)), [np.zeros(3)], [np.zeros(2), np.zeros((3, 1)), np.full(3, nan)]),
         (Whole(1, 3, none=True), [None, 2], [0, False]),
         (Whole(1, 2, "max_clusters"), [1, 20], [0, 21]),
         (Whole(1, 2, "max_clusters", always=15), [20], [21]),
@@ -79,7 +65,6 @@ def refused(match: str, *tasks: Task, **how: Any) -> None:
         (Real(-1, 1, none=True), [None, -1.0], [nan, 2]),
         (OneOf(("a", 1, None)), ["a", 1, 1.0, None], ["b", True, 0, nan]),
         (Texts(), ["[]", '["a", "b"]'], ['["a", "a"]', "[1]", "{}", "[" * 99_999, "", None, 3]),
-        (Array(("k",)), [np.zeros(3)], [np.zeros(2), np.zeros((3, 1)), np.full(3, nan)]),
         (Array(("k",), below="d"), [np.array([0.0, 1, 1])], [np.full(3, 2.0), np.full(3, 0.5)]),
         (Array(("k",), rising=True), [np.array([0.0, 0, 2])], [np.array([0.0, 2, 1])]),
         (Array(("k",), -inf, inf), [np.array([-inf, 0, inf])], [np.array([0, nan, 0])]),
@@ -95,7 +80,6 @@ def test_a_range_holds_what_it_says(held: Any, within: list[Any], without: list[
 
 @by_name(STEPS)
 def test_every_step_of_the_package_declares_what_it_may_be_asked(step: Step) -> None:
-    """With the names of its own fields, and with its defaults."""
     allowed = allowed_of(step)
     assert allowed is not UNDECLARED
     parameters = {each.name: each.default for each in fields(step)}  # type: ignore[arg-type]
@@ -104,42 +88,6 @@ def test_every_step_of_the_package_declares_what_it_may_be_asked(step: Step) -> 
     for name, held in allowed.fields.items():
         if type(parameters[name]) in (bool, int, float, str):
             assert held.holds(parameters[name], sizes), name
-
-
-# Questions whose answer would be a row, or never end
-
-
-@pytest.mark.parametrize(
-    "step",
-    [
-        FKM(1, client_init="random", init_iterations=0),
-        FKM(2, init_iterations=0),
-        FKM(2, client_n_init=10**9),
-        FKM(2, init_iterations=10**6),
-        FKM(2, local_iterations=2),
-        FKM(2, empty_clusters="relocate"),
-        FKM(501),
-        FKM(-1),
-        KFed(501),
-        FedAvg(batch_size=1, client_rate=400.0),
-        FedAvg(batch_size=1),
-        FedAvg(client_rate=0.5),
-        FedAvg(epochs=10**7),
-        SiteSummaries(1001),
-        SiteSummaries(4, min_rows=0),
-        VarianceTree(1001),
-        FFCM(m=1e300),
-        FFCM(local_tol=-1.0),
-        FFCM(tol=nan),
-        Lloyd(tol=inf),
-        Contingency('["a", "a"]'),
-        Contingency("[" * 10_000),
-    ],
-    ids=str,
-)
-def test_a_parameter_out_of_its_range_is_refused(step: Step) -> None:
-    state = State() if isinstance(step, SiteSummaries | VarianceTree) else CENTERS
-    refused(f"by the policy of the site: {type(step).__name__}: ", Task(step, state))
 
 
 def spread(**memory: Any) -> Task:
@@ -158,132 +106,121 @@ def histogram(columns: list[float], edges: Any) -> Task:
     return Task(Histogram(), State(memory=memory))
 
 
+NO_PARAMETERS: list[Step] = [
+    FKM(1, client_init="random", init_iterations=0),
+    FedAvg(batch_size=1, client_rate=400.0),
+    FKM(2, init_iterations=0),
+    FKM(2, client_n_init=10**9),
+    FKM(2, init_iterations=10**6),
+    FKM(2, local_iterations=2),
+    FKM(2, empty_clusters="relocate"),
+    *(FKM(501), FKM(-1), KFed(501)),
+    *(FedAvg(batch_size=1), FedAvg(client_rate=0.5), FedAvg(epochs=10**7)),
+    *(FFCM(m=1e300), FFCM(local_tol=-1.0), FFCM(tol=nan), Lloyd(tol=inf)),
+    *(Contingency('["a", "a"]'), Contingency("[" * 10_000)),
+]
+ONE = State(np.zeros((1, 2)), np.zeros(1))
+NO_STATES = [
+    State(),
+    State.at([[0.0, nan]]),
+    State.at([[0.0]]),
+    State.at([[0.0, 1e101]]),
+    State.at(np.zeros((1001, 2))),
+    State(np.zeros(2), np.zeros(2)),
+    replace(CENTERS, weights=np.zeros(3)),
+    replace(CENTERS, weights=np.full(2, -1.0)),
+    replace(CENTERS, weights=np.full(2, inf)),
+    replace(CENTERS, round=-1),
+    replace(CENTERS, round=10**9),
+    replace(CENTERS, inertia=inf),
+    replace(CENTERS, memory={"more": np.zeros(2)}),
+    State(np.zeros((0, 10**12)), np.zeros(0)),
+]
+NO_TASKS = [
+    *(Task(Lloyd(), state) for state in NO_STATES),
+    *(Task(step, CENTERS) for step in NO_PARAMETERS),
+    *(Task(step, State()) for step in (SiteSummaries(1001), VarianceTree(1001))),
+    Task(SiteSummaries(4, min_rows=0), State()),
+    *(Task(Lloyd(), CENTERS, seed=seed) for seed in (-1, 2**70)),
+    *(Task(step, CENTERS) for step in (SiteSummaries(2), Spread(), MixtureLikelihood())),
+    spread(means=np.zeros((3, 2))),
+    spread(means=np.full((2, 2), nan)),
+    spread(variances=-np.ones(2)),
+    spread(more=np.zeros(2)),
+    tree(feature=np.array([2.0])),
+    tree(child=np.array([0.5])),
+    tree(parent=np.array([-1.0])),
+    tree(threshold=np.zeros(3)),
+    tree(threshold=np.array([nan])),
+    histogram([2], [[0, 1]]),
+    histogram([0], [[0]]),
+    histogram([0], [[1, 0]]),
+    histogram([0] * 13, [[0, 1]] * 13),
+    histogram([0], [[0, nan]]),
+    Task(Covariance(), State()),
+    Task(Covariance(), replace(ONE, memory={"basis": np.eye(3)})),
+    Task(Covariance(), replace(ONE, memory={"basis": np.ones((2, 3))})),
+]
+
+
 def test_states_that_steps_are_asked_about_are_within() -> None:
     check(spread(), tree(), histogram([0], [[-inf, 0, inf]]), Task(VarianceTree(4), State()))
-    check(Task(Covariance(), State.at([[0.0, 0.0]])), Task(FKM(2), CENTERS), Task(FKM(2), State()))
+    check(Task(Covariance(), ONE), Task(FKM(2), CENTERS), Task(FKM(2), State()))
 
 
-@pytest.mark.parametrize(
-    "task",
-    [
-        Task(Lloyd(), State()),
-        Task(Lloyd(), State.at([[0.0]])),
-        Task(Lloyd(), State.at([[0.0, nan]])),
-        Task(Lloyd(), State.at([[0.0, 1e101]])),
-        Task(Lloyd(), State.at(np.zeros((1001, 2)))),
-        Task(Lloyd(), State(np.zeros(2), np.zeros(2))),
-        Task(Lloyd(), replace(CENTERS, weights=np.zeros(3))),
-        Task(Lloyd(), replace(CENTERS, weights=np.full(2, -1.0))),
-        Task(Lloyd(), replace(CENTERS, weights=np.full(2, inf))),
-        Task(Lloyd(), replace(CENTERS, round=-1)),
-        Task(Lloyd(), replace(CENTERS, round=10**9)),
-        Task(Lloyd(), replace(CENTERS, inertia=inf)),
-        Task(Lloyd(), replace(CENTERS, memory={"more": np.zeros(2)})),
-        Task(Lloyd(), CENTERS, seed=-1),
-        Task(Lloyd(), CENTERS, seed=2**70),
-        Task(Lloyd(), State(np.zeros((0, 10**12)), np.zeros(0))),
-        Task(SiteSummaries(2), CENTERS),
-        spread(means=np.zeros((3, 2))),
-        spread(means=np.full((2, 2), nan)),
-        spread(variances=-np.ones(2)),
-        spread(more=np.zeros(2)),
-        Task(Spread(), CENTERS),
-        Task(MixtureLikelihood(), CENTERS),
-        tree(feature=np.array([2.0])),
-        tree(child=np.array([0.5])),
-        tree(parent=np.array([-1.0])),
-        tree(threshold=np.zeros(3)),
-        tree(threshold=np.array([nan])),
-        histogram([2], [[0, 1]]),
-        histogram([0], [[0]]),
-        histogram([0], [[1, 0]]),
-        histogram([0] * 13, [[0, 1]] * 13),
-        histogram([0], [[0, nan]]),
-        Task(Covariance(), State()),
-        Task(Covariance(), State(np.zeros((1, 2)), np.zeros(1), memory={"basis": np.eye(3)})),
-        Task(Covariance(), State(np.zeros((1, 2)), np.zeros(1), memory={"basis": np.ones((2, 3))})),
-    ],
-    ids=lambda task: type(task.step).__name__,
-)
-def test_a_state_that_is_not_declared_is_refused(task: Task) -> None:
+@pytest.mark.parametrize("task", NO_TASKS, ids=lambda task: type(task.step).__name__)
+def test_a_parameter_out_of_its_range_or_a_state_that_is_not_declared_is_refused(task) -> None:
     refused(f"by the policy of the site: {type(task.step).__name__}: ", task)
 
 
 def test_a_refusal_names_the_rule_and_no_value() -> None:
-    refused(
-        "^by the policy of the site: FKM: client_n_init must be 1 to 10$",
-        Task(FKM(2, client_n_init=11), State()),
-    )
+    rule = "FKM: client_n_init must be 1 to 10"
+    refused(f"^by the policy of the site: {rule}$", Task(FKM(2, client_n_init=11), State()))
     refused("Lloyd: centers must be 1 to max_clusters lines", Task(Lloyd(), State()))
 
 
-# Messages, runs and days
-
-
 def test_tasks_and_numbers_of_a_message_are_bounded() -> None:
-    two = [Task(Inertia(), CENTERS)] * 2
+    two, three = [Task(Inertia(), CENTERS)] * 2, Task(SiteSummaries(3), State())
     check(*two, max_numbers=12)
+    check(three, max_numbers=9)  # 3 (d + 1)
+    refused("at most 11 numbers", *two, max_numbers=11)
+    refused("at most 8 numbers", three, max_numbers=8)
     no_lists: list[Any] = [[{}, {}], {}, 7]
     for headers in no_lists:
         with pytest.raises(PolicyError, match="at most 1 tasks"):
             Policy(PolicyLimits(max_tasks=1)).check_tasks(headers)
-    refused("at most 11 numbers", *two, max_numbers=11)
-    refused("at most 8 numbers", Task(SiteSummaries(3), State()), max_numbers=8)  # 3 (d + 1)
-    check(Task(SiteSummaries(3), State()), max_numbers=9)
 
 
 def test_a_site_allows_and_denies_steps() -> None:
-    for limits in (
-        {"steps": ("FKM",)},
-        {"denied": ("Lloyd",)},
-        {"steps": ("Lloyd",), "denied": ("Lloyd",)},
-    ):
+    lloyd, fkm = ("Lloyd",), ("FKM",)
+    for limits in ({"steps": fkm}, {"denied": lloyd}, {"steps": lloyd, "denied": lloyd}):
         refused("Lloyd: the step is not among those", Task(Lloyd(), CENTERS), **limits)
-    check(Task(Lloyd(), CENTERS), steps=("Lloyd",), denied=("FKM",))
+    check(Task(Lloyd(), CENTERS), steps=lloyd, denied=fkm)
 
 
 def test_fewer_clusters_bound_centres_and_not_means_or_leaves() -> None:
     """Of which a description has many for each cluster."""
-    check(
-        Task(FKM(3), State()),
-        Task(VarianceTree(1000), State()),
-        Task(SiteSummaries(1000), State()),
-        max_clusters=3,
-    )
-    refused("max_clusters", Task(FKM(4), State()), max_clusters=3)
-    check(Task(Lloyd(), State.at(np.zeros((3, 2)))), max_clusters=3)
-    check(Task(SiteSummaries(1000), State()), max_clusters=3)
+    three, four = (Task(Lloyd(), State.at(np.zeros((k, 2)))) for k in (3, 4))
+    many = [Task(step, State()) for step in (VarianceTree(1000), SiteSummaries(1000))]
+    check(Task(FKM(3), State()), three, *many, max_clusters=3)
     check(Task(SiteSummaries(2000), State()), max_clusters=1000)
     refused("n_means", Task(SiteSummaries(1001), State()), max_clusters=500)
-    refused("max_clusters", Task(Lloyd(), State.at(np.zeros((4, 2)))), max_clusters=3)
+    for task in (Task(FKM(4), State()), four):
+        refused("max_clusters", task, max_clusters=3)
 
 
 NO_RUNS: list[Any] = [None, "", "r" * 65, "\x1b[31m", 7, ["r"], {}]
-NO_PLACES: list[Any] = [-1, True, 1.0, "1", None, [1]]
+NO_PLACES: list[dict[str, Any]] = [
+    {"run": "r"},
+    {"exchange": 0},
+    *({**RUN, "run": run} for run in NO_RUNS),
+    *({**RUN, "exchange": number} for number in (-1, True, 1.0, "1", None, [1])),
+]
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        {"run": "r"},
-        {"exchange": 0},
-        *({"run": run, "exchange": 0} for run in NO_RUNS),
-        *({"run": "r", "exchange": number} for number in NO_PLACES),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("header", NO_PLACES, ids=str)
 def test_a_question_without_its_run_and_place_is_refused(header: dict[str, Any]) -> None:
     refused("must be a", header=header)
-
-
-class Days:
-    """A clock that the test sets."""
-
-    def __init__(self) -> None:
-        self.day = date(2026, 3, 1)
-
-    def __call__(self) -> date:
-        return self.day
 
 
 def test_rounds_of_a_run_rise_and_are_bounded() -> None:
@@ -297,28 +234,26 @@ def test_rounds_of_a_run_rise_and_are_bounded() -> None:
 
 
 def test_rounds_and_runs_of_a_day_are_counted_over_restarts_and_clocks_set_back(tmp_path):
-    days, state = Days(), SiteState(tmp_path / STATE_FILE)
+    today, state = date(2026, 3, 1), SiteState(tmp_path / STATE_FILE)
     state.create()
     limits = PolicyLimits(max_rounds_per_day=3, max_runs_per_day=2)
 
-    def ask(run: str, exchange: int) -> None:
-        Policy(limits, Ledger(state, days)).check({"run": run, "exchange": exchange})
+    def ask(run: str, exchange: int, why: str = "") -> None:
+        header, ledger = {"run": run, "exchange": exchange}, Ledger(state, lambda: today)
+        with pytest.raises(PolicyError, match=why) if why else nullcontext():
+            Policy(limits, ledger).check(header)
 
     ask("r", 0)
     ask("r", 1)
     ask("s", 0)
-    with pytest.raises(PolicyError, match="at most 3 rounds a day"):
-        ask("s", 1)
-    days.day = date(2026, 2, 28)  # the clock was set back
-    with pytest.raises(PolicyError, match="at most 3 rounds a day"):
-        ask("s", 1)
-    days.day = date(2026, 3, 2)
+    ask("s", 1, "at most 3 rounds a day")
+    today = date(2026, 2, 28)  # the clock was set back
+    ask("s", 1, "at most 3 rounds a day")
+    today = date(2026, 3, 2)
     ask("t", 0)
     ask("u", 0)
-    with pytest.raises(PolicyError, match="at most 2 runs a day"):
-        ask("v", 0)
-    with pytest.raises(PolicyError, match="must rise"):
-        ask("r", 1)  # the run is known
+    ask("v", 0, "at most 2 runs a day")
+    ask("r", 1, "must rise")  # the run is known
     (tmp_path / STATE_FILE).write_text("{")
     with pytest.raises(InputError, match=r"site.db cannot be used"):
         ask("r", 9)
@@ -331,25 +266,27 @@ def test_a_question_that_is_refused_is_not_counted() -> None:
     policy.check(RUN, [Task(Lloyd(), CENTERS)], COLUMNS, 2)
 
 
-# Preparations
+AXES = Principal((0.0, 0.0), ((1.0, 0.0), (0.0, 1.0)), (1.0, 1.0))
+NOWHERE = (nan, inf, -inf, 1e51)
 
 
 def prepared(*columns: Any, principal: Principal | None = None) -> Preprocessor:
     return Preprocessor(columns or (NumericColumn("x"), NumericColumn("y")), "error", principal)
 
 
-AXES = Principal((0.0, 0.0), ((1.0, 0.0), (0.0, 1.0)), (1.0, 1.0))
+def of_x(**how: Any) -> Preprocessor:
+    return prepared(NumericColumn("x", **how))
 
 
-NOWHERE = (nan, inf, -inf, 1e51)
 NO_PREPARATIONS = [
     prepared(NumericColumn("z")),
+    of_x(scale=0.0),
     prepared(NumericColumn("x"), NumericColumn("x")),
     Preprocessor(()),
-    *(prepared(NumericColumn("x", shift=value)) for value in NOWHERE),
-    *(prepared(NumericColumn("x", fill=value)) for value in NOWHERE),
-    *(prepared(NumericColumn("x", (0.0, value))) for value in (*NOWHERE, -1.0)),
-    *(prepared(NumericColumn("x", scale=value)) for value in (*NOWHERE, 0.0, -1.0, 1e-51)),
+    *(of_x(shift=value) for value in NOWHERE),
+    *(of_x(fill=value) for value in NOWHERE),
+    *(of_x(bounds=(0.0, value)) for value in (*NOWHERE, -1.0)),
+    *(of_x(scale=value) for value in (*NOWHERE, -1.0, 1e-51)),
     prepared(Category("x", ("a", "a"))),
     prepared(Category("x", tuple(map(str, range(20_001))))),
     *(
@@ -380,24 +317,20 @@ def test_only_what_counts_them_is_asked_about_rows_with_missing_values() -> None
 
 
 def test_preparations_of_a_run_are_bounded_and_one_has_principal_components() -> None:
-    policy = Policy(PolicyLimits(max_preparations=2))
-
-    def ask(exchange: int, *hows: Preprocessor) -> None:
+    def ask(policy: Policy, exchange: int, *hows: Preprocessor) -> None:
         tasks = [Task(Inertia(), CENTERS, preprocessor=how) for how in hows]
         policy.check({"run": "r", "exchange": exchange}, tasks, COLUMNS, 2)
 
-    turned = replace(AXES, components=((0.6, 0.8), (-0.8, 0.6)))
-    ask(0, prepared(), prepared(principal=AXES))
-    ask(1, prepared(), prepared(principal=AXES))
+    policy = Policy(PolicyLimits(max_preparations=2))
+    ask(policy, 0, prepared(), prepared(principal=AXES))
+    ask(policy, 1, prepared(), prepared(principal=AXES))
     with pytest.raises(PolicyError, match="at most 2 preparations"):
-        ask(2, prepared(NumericColumn("x", shift=1.0), NumericColumn("y")))
-    policy = Policy()
-    ask(0, prepared(principal=AXES))
+        ask(policy, 2, prepared(NumericColumn("x", shift=1.0), NumericColumn("y")))
+    ask(policy := Policy(), 0, prepared(principal=AXES))
+    turned = replace(AXES, components=((0.6, 0.8), (-0.8, 0.6)))
     with pytest.raises(PolicyError, match="at most one preparation with principal components"):
-        ask(1, prepared(principal=turned))
+        ask(policy, 1, prepared(principal=turned))
 
-
-# What the site does not tell, it does not look up
 
 WARDS = Data(
     np.column_stack([np.arange(8.0), [0, 0, 0, 1, 1, 1, 2, np.nan]]),
@@ -406,16 +339,21 @@ WARDS = Data(
 )
 
 
-def told() -> DisclosedColumns:
-    return DisclosedColumns(Client("a", WARDS, [MinRows(2), MinClusterSize(3)]))
+def told(*tasks: Task) -> list[Task]:
+    """Tasks as they are answered: by what the site tells of its wards."""
+    return DisclosedColumns(Client("a", WARDS, [MinRows(2), MinClusterSize(3)])).bound(tasks)
+
+
+def told_rows(how: Preprocessor) -> np.ndarray:
+    [task] = told(Task(Inertia(), CENTERS, preprocessor=how))
+    assert isinstance(task.preprocessor, Preprocessor)
+    return task.preprocessor.apply(WARDS).X
 
 
 def test_a_level_that_the_site_does_not_tell_is_one_that_it_does_not_know() -> None:
     levels = ("east", "south", "zell")
     how = Preprocessor((Category("ward", levels, other=True, fill="south"),), "keep")
-    [task] = told().bound([Task(Inertia(), CENTERS, preprocessor=how)])
-    assert isinstance(task.preprocessor, Preprocessor)
-    rows = task.preprocessor.apply(WARDS).X
+    rows = told_rows(how)
     assert rows.shape == how.apply(WARDS).X.shape
     assert rows[:, 0].tolist() == [1, 1, 1, 0, 0, 0, 0, 0]  # east, which the site tells
     assert rows[:, 1].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]  # south, of another site, for a gap
@@ -424,19 +362,34 @@ def test_a_level_that_the_site_does_not_tell_is_one_that_it_does_not_know() -> N
     assert how.apply(WARDS).X[6, 2] == 1
 
 
-def test_numbers_as_names_are_looked_up_as_they_are_told() -> None:
+def test_numbers_as_names_are_looked_up_as_they_are_told_and_codes_of_texts_are_none() -> None:
     """A dictionary of values, asked of a column of numbers, finds none that one row has."""
     how = Preprocessor((Category("age", tuple(map(str, range(8)))),), "keep")
-    [task] = told().bound([Task(Inertia(), CENTERS, preprocessor=how)])
-    assert isinstance(task.preprocessor, Preprocessor)
-    assert not task.preprocessor.apply(WARDS).X.any()
+    assert not told_rows(how).any()
     assert how.apply(WARDS).X.any()
-
-
-def test_codes_of_texts_are_no_numbers() -> None:
-    how = Preprocessor((NumericColumn("ward"),))
     with pytest.raises(PolicyError, match="must hold numbers"):
-        told().bound([Task(Inertia(), CENTERS, preprocessor=how)])
+        told_rows(Preprocessor((NumericColumn("ward"),)))
+
+
+def test_tasks_with_one_preparation_share_the_bound_one() -> None:
+    hows = [how := Preprocessor((NumericColumn("age"),)), how, None]
+    first, second, third = told(*(Task(Inertia(), CENTERS, preprocessor=how) for how in hows))
+    assert first.preprocessor is second.preprocessor
+    assert third.preprocessor is None
+
+
+def test_labels_that_the_site_does_not_tell_are_not_counted() -> None:
+    step = Contingency('["ill", "other", "rare", "well"]', complete=False)
+    [task] = told(Task(step, State.at([[0.0, 0.0]])))
+    rows, at = Data(WARDS.X[:, :1], y=WARDS.y), State.at([[0.0]])
+    found = contingency_table(at, task.step.client_step(at, rows, np.random.default_rng(0)))
+    assert found.tolist() == [[4, 0, 0, 3]]
+
+
+def said(site: Responder, *tasks: Task, **more: Any) -> dict[str, Any]:
+    headers, arrays = wire.write_tasks(tasks)
+    question = {"protocol": wire.PROTOCOL, **RUN, "tasks": headers, **more}
+    return wire.unpack(site.reply(wire.pack(question, arrays)))[0]
 
 
 def test_what_goes_wrong_while_columns_are_described_is_not_told() -> None:
@@ -448,41 +401,13 @@ def test_what_goes_wrong_while_columns_are_described_is_not_told() -> None:
 
     how = Preprocessor((NumericColumn("age"),))
     site = Responder(Broken("a", WARDS), columns=("age", "ward"), **KNOWN)
-    headers, arrays = wire.write_tasks([Task(Inertia(), State.at([[0.0]]), preprocessor=how)])
-    question = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 0, "tasks": headers}
-    header, _ = wire.unpack(site.reply(wire.pack(question, arrays)))
+    header = said(site, Task(Inertia(), State.at([[0.0]]), preprocessor=how))
     assert header["failed"] == "InputError"
     assert "4711" not in str(header)
 
 
-def test_tasks_with_one_preparation_share_the_bound_one() -> None:
-    how = Preprocessor((NumericColumn("age"),))
-    first, second, third = told().bound(
-        [Task(Inertia(), CENTERS, preprocessor=h) for h in (how, how, None)]
-    )
-    assert first.preprocessor is second.preprocessor
-    assert third.preprocessor is None
-
-
-def test_labels_that_the_site_does_not_tell_are_not_counted() -> None:
-    state, step = (
-        State.at([[0.0, 0.0]]),
-        Contingency('["ill", "other", "rare", "well"]', complete=False),
-    )
-    [task] = told().bound([Task(step, state)])
-    rows = Data(WARDS.X[:, :1], y=WARDS.y)
-    at = State.at([[0.0]])
-    found = contingency_table(at, task.step.client_step(at, rows, np.random.default_rng(0)))
-    assert found.tolist() == [[4, 0, 0, 3]]
-
-
-# Steps of one's own
-
-
 @dataclass(frozen=True)
 class Own:
-    """A step that a site lists and that declares nothing."""
-
     rate: float = 0.5
     n_clusters: int = 2
 
@@ -497,69 +422,52 @@ class Own:
 
 @dataclass(frozen=True)
 class Declared(Own):
-    allowed = Allowed(
-        {"rate": Real(0, 1), "n_clusters": CLUSTERS}, Whole(1, 2), {"v": Array(("k",))}
-    )
+    allowed = Allowed({"rate": Real(0, 1)}, Whole(1, 2), {"v": Array(("k",))})
 
 
-def test_an_own_step_that_declares_nothing_is_asked_with_its_defaults() -> None:
+def test_an_own_step_is_asked_within_what_it_declares_or_with_its_defaults() -> None:
+    with_memory = replace(CENTERS, memory={"v": np.ones(2)})
     check(Task(Own(), CENTERS), Task(Own(n_clusters=7), State()))
     refused("Own: rate must be 0.5", Task(Own(rate=0.4), CENTERS))
-    refused(
-        "Own: memory must hold nothing", Task(Own(), replace(CENTERS, memory={"v": np.ones(2)}))
-    )
-
-
-def test_an_own_step_is_asked_within_what_it_declares() -> None:
-    state = replace(CENTERS, memory={"v": np.ones(2)})
-    check(Task(Declared(rate=0.4), state))
-    refused("Declared: rate must be 0 to 1", Task(Declared(rate=2.0), state))
+    refused("Own: memory must hold nothing", Task(Own(), with_memory))
+    check(Task(Declared(rate=0.4), with_memory))
+    refused("Declared: rate must be 0 to 1", Task(Declared(rate=2.0), with_memory))
     refused("Declared: memory must hold v", Task(Declared(), CENTERS))
 
 
-# At a site
+def test_the_coordinator_and_the_log_are_told_of_a_refusal_and_no_row_is_opened() -> None:
+    def load() -> Data:
+        opened.append("rows")
+        return Data(np.random.default_rng(0).normal(size=(30, 2)))
 
-
-def test_the_coordinator_and_the_log_are_told_of_a_refusal() -> None:
+    opened: list[str] = []
     log = Heard()
-    rows = Data(np.random.default_rng(0).normal(size=(30, 2)))
-    site = Responder(Client("a", rows), columns=COLUMNS, auditor=log)
-    engine = RemoteEngine(Postman({"a": site}), ["a"])
-    with pytest.raises(
-        SiteError, match="refused the question: by the policy of the site: FKM: init_it"
-    ):
+    engine = asking(Client("a", load), auditor=log)
+    why = "refused the question: by the policy of the site: FKM: init_it"
+    with pytest.raises(SiteError, match=why):
         engine.ask([Task(FKM(2, init_iterations=0), State())])
     assert "init_iterations must be 1 to 20" in log.exchanges[0].refused
+    assert not opened
     assert engine.ask([Task(FKM(2), State())])[0].missing == ()
+
+
+def asking(client: Client, **how: Any) -> RemoteEngine:
+    return RemoteEngine(Postman({"a": Responder(client, columns=COLUMNS, **how)}), ["a"])
+
+
+def test_an_answer_that_is_not_finite_does_not_leave() -> None:
+    engine = asking(Client("a", Data(np.full((30, 2), 1e200))))
+    with np.errstate(all="ignore"), pytest.raises(SiteError, match="an answer is not finite"):
+        engine.ask([Task(Lloyd(), CENTERS)])
 
 
 def test_many_tasks_are_refused_before_they_are_read(monkeypatch) -> None:
     monkeypatch.delattr("fedcluster.engines.wire.read_tasks")
     site = Responder(Client("a", Data(np.eye(9))), columns=())
-    question = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 0, "tasks": [1] * 50_000}
-    header, _ = wire.unpack(site.reply(wire.pack(question, {})))
-    assert header["refused"].endswith("at most 4,000 tasks in a message, as a list")
-    header, _ = wire.unpack(site.reply(wire.pack({**question, "tasks": [[]] * 10**6}, {})))
-    assert header["refused"] == "the header of the message has more than 1,000,000 lists"
-
-
-def test_no_row_is_opened_for_a_question_that_is_refused() -> None:
-    def load() -> Data:
-        raise AssertionError("rows were opened")
-
-    site = Responder(Client("a", load), columns=COLUMNS)
-    headers, arrays = wire.write_tasks([Task(FKM(2, init_iterations=0), State())])
-    question = {"protocol": wire.PROTOCOL, "run": "r", "exchange": 0, "tasks": headers}
-    header, _ = wire.unpack(site.reply(wire.pack(question, arrays)))
-    assert header["refused"].startswith("by the policy of the site: FKM")
-
-
-def test_an_answer_that_is_not_finite_does_not_leave() -> None:
-    rows = Data(np.full((30, 2), 1e200))
-    site = Responder(Client("a", rows), columns=COLUMNS)
-    engine = RemoteEngine(Postman({"a": site}), ["a"])
-    with np.errstate(all="ignore"), pytest.raises(SiteError, match="an answer is not finite"):
-        engine.ask([Task(Lloyd(), CENTERS)])
+    many = said(site, tasks=[1] * 50_000)["refused"]
+    assert many.endswith("at most 4,000 tasks in a message, as a list")
+    lists = said(site, tasks=[[]] * 10**6)["refused"]
+    assert lists == "the header of the message has more than 1,000,000 lists"
 
 
 SITE = """
@@ -574,57 +482,40 @@ key = "site.toml"
 """
 
 
-def site_file(folder: Path, policy: str) -> SiteFile:
-    (folder / "rows.csv").write_text("x,y\n1,2\n3,4\n")
-    (folder / "site.toml").write_text(SITE + policy)
-    return SiteFile.load(folder / "site.toml")
-
-
-def test_a_site_file_narrows_the_policy(tmp_path: Path) -> None:
-    site = site_file(tmp_path, 'max_clusters = 20\ndenied = ["SiteARI"]')
-    assert site.policy == PolicyLimits(max_clusters=20, denied=("SiteARI",))
-
-
 @pytest.mark.parametrize(
     ("policy", "why"),
     [
         ("max_cluster = 3", "unknown key 'max_cluster'; did you mean 'max_clusters'"),
+        ('denied = ["Loyd"]', "no step is called 'Loyd'"),
         ("max_tasks = 0", "max_tasks must be a whole number of at least 1"),
         ('steps = "Lloyd"', "steps must be a list"),
     ],
 )
-def test_a_policy_that_makes_no_sense_is_refused(tmp_path: Path, policy: str, why: str) -> None:
+def test_a_site_file_narrows_the_policy_or_makes_no_sense(policy, why, tmp_path) -> None:
+    (tmp_path / "rows.csv").write_text("x,y\n1,2\n3,4\n")
+    toml = tmp_path / "site.toml"
+    toml.write_text(SITE + 'max_clusters = 20\ndenied = ["SiteARI"]')
+    assert SiteFile.load(toml).policy == PolicyLimits(max_clusters=20, denied=("SiteARI",))
+    toml.write_text(SITE + policy)
     with pytest.raises(InputError, match=why):
-        site_file(tmp_path, policy)
+        site_responder(found := SiteFile.load(toml), Membership.from_site_file(found), print)
 
 
-def test_a_policy_names_steps_that_there_are(tmp_path: Path) -> None:
-    site = site_file(tmp_path, 'denied = ["Loyd"]')
-    with pytest.raises(InputError, match="no step is called 'Loyd'"):
-        site_responder(site, Membership.from_site_file(site), print)
-
-
-# The page
+DOCS = Path(__file__).parents[3] / "docs"
 
 
 def test_the_page_shows_what_steps_declare() -> None:
-    hook = runpy.run_path(str(Path(__file__).parents[3] / "docs" / "hooks" / "steps.py"))
     page = SimpleNamespace(file=SimpleNamespace(src_uri="what-leaves.md"))
-    made = hook["on_page_markdown"]("<!-- steps -->", page)
-    assert {f"`{type(step).__name__}`" for step in STEPS} == set(
-        re.findall("^. (`.+?`)", made, re.M)
-    )
-    ranges = (
-        "n_clusters 1 to K; client_init 'k-means++', 'random'; client_n_init 1 to 10; init_iter"
-    )
+    hook = runpy.run_path(str(DOCS / "hooks" / "steps.py"))["on_page_markdown"]
+    made = hook("<!-- steps -->", page)
+    assert {f"`{type(step).__name__}`" for step in STEPS} == {*re.findall("^. (`.+?`)", made, re.M)}
+    ranges = "n_clusters 1 to K; client_init 'k-means++', 'random'; client_n_init 1 to 10; init_it"
     assert f"| `FKM` | {ranges}" in made
 
 
 def test_the_page_shows_the_bounds_of_a_site_file() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "protect.md").read_text("utf-8")
+    page = (DOCS / "protect.md").read_text("utf-8")
     given = tomllib.loads(page.split("```toml\n[policy]")[1].split("```")[0])
     defaults = {each.name: each.default for each in fields(PolicyLimits)}
-    assert {name: defaults[name] for name in given if name not in ("steps", "denied")} == {
-        name: value for name, value in given.items() if name not in ("steps", "denied")
-    }
     assert given.keys() == defaults.keys()
+    assert defaults | {"steps": given["steps"], "denied": given["denied"]} == given

@@ -1,7 +1,5 @@
 """Every documented job over a network, within the policy that sites have by default."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -15,31 +13,25 @@ import pytest
 from grids import KNOWN
 from test_replies import Postman
 
-from fedcluster.core import Column, Data, Task
-from fedcluster.engines.client import Client
+from fedcluster import Client, Data, MinClusterSize, MinRows, Task
+from fedcluster.core import Column
 from fedcluster.options.choices import ALGORITHMS, FUZZY_ALGORITHMS, INITS
-from fedcluster.privacy import Groups, MinClusterSize, MinRows
+from fedcluster.privacy import Groups
 from fedcluster_app.coordinator.run_job import run_job
+from fedcluster_app.extend import RemoteEngine, Responder
 from fedcluster_app.wire.policy import Policy, PolicyLimits
-from fedcluster_app.wire.remote import RemoteEngine
-from fedcluster_app.wire.responder import Responder
 
 NUMBERS, SITES = ("age", "bmi", "hb"), "abc"
 
 
 def rows_of(site: str) -> Data:
-    """Return 90 rows around three centres, with two columns of text and some missing values."""
     rng = np.random.default_rng(list(site.encode()))
     about = np.repeat([[40.0, 22.0, 9.0], [60.0, 31.0, 12.0], [75.0, 25.0, 15.0]], 30, axis=0)
     numbers = about + rng.normal(size=(90, 3))
     texts = np.column_stack([rng.integers(0, 2, 90), rng.integers(0, 3, 90)]).astype(float)
     X = np.column_stack([numbers, texts, np.where(rng.random(90) < 0.1, np.nan, numbers[:, 0])])
-    columns = (
-        *map(Column, NUMBERS),
-        Column("sex", "text", ("F", "M")),
-        Column("ward", "text", ("east", "north", site)),
-        Column("late"),
-    )
+    wards = Column("ward", "text", ("east", "north", site))
+    columns = (*map(Column, NUMBERS), Column("sex", "text", ("F", "M")), wards, Column("late"))
     return Data(X, None, np.repeat(["ill", "well", "mild"], 30), columns)
 
 
@@ -54,8 +46,6 @@ def chosen(site: str, names: Sequence[str], *, raw: bool = False) -> Client:
 
 
 class Counting(Policy):
-    """A policy that counts what it is asked: the most of each."""
-
     most: ClassVar[Counter[str]] = Counter()
 
     def __init__(self) -> None:
@@ -71,12 +61,8 @@ class Counting(Policy):
         self.preparations[run] |= {json.dumps(how.plain()) for how in hows}
         states = [task.state for task in tasks]
         arrays = [array for s in states for array in (s.centers, s.weights, *s.memory.values())]
-        now = {
-            "tasks": len(tasks),
-            "numbers": sum(array.size for array in arrays),
-            "rounds": self.rounds[run],
-            "preparations": len(self.preparations[run]),
-        }
+        now = {"tasks": len(tasks), "numbers": sum(array.size for array in arrays)}
+        now |= {"rounds": self.rounds[run], "preparations": len(self.preparations[run])}
         for name, n in now.items():
             self.most[name] = max(self.most[name], n)
 
@@ -85,15 +71,11 @@ def carried_out(
     job: str, parameters: dict[str, Any], folder: Path, columns: Sequence[str] | None = NUMBERS
 ) -> dict[str, Any]:
     names = tuple(column.name for column in rows_of("a").columns)
+    clients = {site: chosen(site, names, raw=True) for site in SITES}
+    choose = {site: partial(chosen, site) for site in SITES}
     sites = {
-        site: Responder(
-            chosen(site, names, raw=True),
-            columns=names,
-            choose=partial(chosen, site),
-            policy=Counting(),
-            **KNOWN,
-        )
-        for site in SITES
+        s: Responder(clients[s], columns=names, choose=choose[s], policy=Counting(), **KNOWN)
+        for s in SITES
     }
     asked = {"columns": columns and list(columns), "out": str(folder / "out")}
     content = {"job": job, "parameters": parameters, **asked}
@@ -101,21 +83,21 @@ def carried_out(
 
 
 FITS: list[Any] = [
+    {"n_clusters": "auto"},
+    {"algorithm": "fedcluster.algorithms.FedAvg", "max_iter": 30},
     *({"algorithm": name} for name in ALGORITHMS if name != "fedavg"),
     *({"algorithm": name, "m": 1.5} for name in FUZZY_ALGORITHMS),
     *({"algorithm": "lloyd", "init": init} for init in INITS),
     *({"algorithm": "fkm", "init": init} for init in INITS if init not in ("summaries", "sums")),
     {"sums_only": True},
     {"trim": 0.1},
-    {"n_clusters": "auto"},
     {"algorithm": "fedavg", "max_iter": 5},  # it would go on to its limit of rounds
     {"algorithm": "fedcluster.algorithms.KFed"},
-    {"algorithm": "fedcluster.algorithms.FedAvg", "max_iter": 30},
 ]
 PREPARATIONS: list[dict[str, Any]] = [
     {},
     {"scale": "robust", "missing": "median", "pca": 2, "log": ["bmi"]},
-    {"scale": "minmax", "bounds": {name: [0, 100] for name in (*NUMBERS, "late")}},
+    {"scale": "minmax", "bounds": {name: [0, 100] for name in NUMBERS}},
     {"missing": "mean", "scale": "none"},
     {"missing": "drop", "scale": "robust", "pca": 3, "categories": ["sex", "ward"]},
     {"missing": "median", "scale": "standard", "categories": "none", "pca": 1},
@@ -129,28 +111,29 @@ def test_every_fit_is_within_the_policy(how: dict[str, Any], tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "rule", ["likelihood", "vote", "xie-beni", "fuzzy-db"]
-)  # others ask as the vote
-def test_every_choice_of_k_is_within_the_policy(rule: str, tmp_path: Path) -> None:
-    assert carried_out("select-k", {"rule": rule, "k_max": 4}, tmp_path)["out"]
+    ("asked", "columns"),
+    [
+        ({"prepare": {"scale": "robust", "missing": "median", "pca": 2}}, None),
+        *(  # others ask as the vote
+            ({"rule": rule, "k_max": 4}, NUMBERS)
+            for rule in ("likelihood", "vote", "xie-beni", "fuzzy-db")
+        ),
+    ],
+    ids=str,
+)
+def test_every_choice_of_k_is_within_the_policy(asked, columns, tmp_path: Path) -> None:
+    assert carried_out("select-k", asked, tmp_path, columns)["out"]
 
 
 @pytest.mark.parametrize("how", PREPARATIONS, ids=str)
 def test_every_preparation_is_within_the_policy(how: dict[str, Any], tmp_path: Path) -> None:
     """And the scores of its model, in a run of their own."""
     columns = None if "missing" in how else [*NUMBERS, "sex", "ward"]
-    if "bounds" in how:
-        how = {**how, "bounds": {name: [0, 100] for name in NUMBERS}}
     carried_out("fit", {"n_clusters": 3, "prepare": how}, tmp_path / "fit", columns)
-    model = str(tmp_path / "fit" / "out" / "model.json")
-    asked = {"model": model, "labels": True}
-    named = json.loads(Path(model).read_text("utf-8"))["columns"]
+    model = tmp_path / "fit" / "out" / "model.json"
+    named = json.loads(model.read_text("utf-8"))["columns"]
+    asked = {"model": str(model), "labels": True}
     assert carried_out("evaluate", asked, tmp_path / "scores", named)["out"]
-
-
-def test_a_choice_of_k_up_to_twelve_with_preparation(tmp_path: Path) -> None:
-    how = {"scale": "robust", "missing": "median", "pca": 2}
-    assert carried_out("select-k", {"prepare": how}, tmp_path, None)["out"]
 
 
 @pytest.mark.parametrize("missing", ["mean", "median"])
@@ -165,8 +148,8 @@ def test_a_profile_of_prepared_rows_with_texts_is_within_the_policy(missing, tmp
 
 def test_there_is_head_room() -> None:
     """After the jobs above, of most bounds at most a fifth was needed; of preparations all."""
-    limits = PolicyLimits()
-    assert Counting.most["tasks"] * 5 <= limits.max_tasks
-    assert Counting.most["rounds"] * 5 <= limits.max_rounds_per_run
-    assert Counting.most["numbers"] * 5 <= limits.max_numbers
-    assert Counting.most["preparations"] <= limits.max_preparations
+    limits, most = PolicyLimits(), Counting.most
+    assert most["tasks"] * 5 <= limits.max_tasks
+    assert most["rounds"] * 5 <= limits.max_rounds_per_run
+    assert most["numbers"] * 5 <= limits.max_numbers
+    assert most["preparations"] <= limits.max_preparations

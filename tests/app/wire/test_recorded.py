@@ -1,21 +1,18 @@
 """A run that was broken off goes on from its checkpoints, and ends with the same bits."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fedcluster import Client, Data, LocalEngine, State, Summary, Task, run
 from fedcluster.algorithms import Lloyd
-from fedcluster.core import ALL_SITES, Data, State, Summary, Task
-from fedcluster.engines import LocalEngine
-from fedcluster.engines.client import Client
+from fedcluster.core import ALL_SITES
 from fedcluster.errors import InputError
 from fedcluster.recipes import clustering
 from fedcluster.recipes.specifications import fit_of
-from fedcluster.rounds import run, run_plan
+from fedcluster.rounds import run_plan
 from fedcluster_app.tables import open_rows
 from fedcluster_app.wire.recorder import RecordedEngine, kept_answers
 
@@ -28,24 +25,18 @@ class KilledError(Exception):
 
 
 class Mortal:
-    """An engine that is killed before it answers the exchange of a number."""
-
     def __init__(self, engine, at):
-        self.engine, self.left, self.asked = engine, at, 0
-
-    def introduce(self, **asked):
-        return self.engine.introduce(**asked)
+        self.engine, self.left, self.introduce = engine, at, engine.introduce
 
     def ask(self, tasks, sites=None):
         if not self.left:
             raise KilledError
         self.left -= 1
-        self.asked += 1
         return self.engine.ask(tasks, sites)
 
 
-def local(rows=ROWS):
-    return LocalEngine(Client(name, Data(X)) for name, X in rows.items())
+def local(rows=ROWS, **how):
+    return LocalEngine((Client(name, Data(X)) for name, X in rows.items()), **how)
 
 
 def plan(seed=1):
@@ -79,11 +70,9 @@ def test_a_resumed_run_starts_as_it_did_though_other_sites_hold_their_rows_now(t
 
 
 def test_sites_that_were_missing_stay_missing(tmp_path):
-    silent = LocalEngine(
-        (Client(name, Data(X)) for name, X in ROWS.items()), silent=lambda site, r: site == "b"
-    )
-    before = run(Lloyd(), RecordedEngine(silent, tmp_path), State.at(ROWS["a"][:3]))
-    after = run(Lloyd(), RecordedEngine(local(), tmp_path), State.at(ROWS["a"][:3]))
+    silent, start = local(silent=lambda site, r: site == "b"), State.at(ROWS["a"][:3])
+    before = run(Lloyd(), RecordedEngine(silent, tmp_path), start)
+    after = run(Lloyd(), RecordedEngine(local(), tmp_path), start)
     assert repr(after.history) == repr(before.history)
 
 
@@ -102,13 +91,14 @@ def test_the_record_of_another_run_is_refused(other, tmp_path):
         other(tmp_path)
 
 
-@pytest.mark.parametrize("damage", [lambda b: b[:-8], lambda b: b"", lambda b: b"{}\n"])
-def test_a_damaged_record_is_refused(damage, tmp_path):
+def test_a_damaged_record_is_refused(tmp_path):
     run_plan(plan(), RecordedEngine(local(), tmp_path))
     path = tmp_path / "exchange-0002"
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(InputError, match="exchange-0002 is damaged"):
-        run_plan(plan(), RecordedEngine(local(), tmp_path))
+    whole = path.read_bytes()
+    for content in (whole[:-8], b"", b"{}\n"):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match="exchange-0002 is damaged"):
+            run_plan(plan(), RecordedEngine(local(), tmp_path))
 
 
 def test_a_record_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
@@ -123,21 +113,18 @@ def test_a_record_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-class Told:
-    """An engine whose answers also say something else, such as what a quorum goes on with."""
-
-    def __init__(self, **more):
-        self.engine, self.more = local(), more
-        self.introduce = self.engine.introduce
-
-    def ask(self, tasks, sites=None):
-        return [replace(each, **self.more) for each in self.engine.ask(tasks, sites)]
+def recorded(folder: Path, task: Task, **more: object) -> None:
+    """An exchange whose answers also say something else, such as what a quorum goes on with."""
+    answers = [replace(each, **more) for each in local().ask([task])]
+    engine = local()
+    engine.ask = lambda tasks, sites=None: answers
+    RecordedEngine(engine, folder).ask([task])
 
 
 @pytest.mark.parametrize(("enough", "spare"), [(None, 0), (1, 2), (2, 1), (3, 0)])
 def test_how_many_answers_a_run_goes_on_without_is_recorded(enough, spare, tmp_path):
     task = Task(Lloyd(), State.at(ROWS["a"][:3]))
-    RecordedEngine(Told(enough=enough), tmp_path).ask([task])
+    recorded(tmp_path, task, enough=enough)
     [again] = RecordedEngine(Mortal(local(), 0), tmp_path).ask([task])
     assert (again.enough, again.n_spare) == (enough, spare)
 
@@ -146,11 +133,8 @@ def test_only_answers_of_single_sites_to_the_same_question_are_taken_up(tmp_path
     """Of a secure sum, nobody can leave a site out afterwards."""
     task, other = (Task(Lloyd(), State.at(ROWS["a"][i : i + 3])) for i in (0, 1))
     names, total = list(ROWS), {ALL_SITES: Summary(np.zeros((3, 3)), np.zeros(3))}
-    for folder, engine in (
-        ("single", Told()),
-        ("secure", Told(by_site=total, summed=tuple(names))),
-    ):
-        RecordedEngine(engine, tmp_path / folder).ask([task])
+    recorded(tmp_path / "single", task)
+    recorded(tmp_path / "secure", task, by_site=total, summed=tuple(names))
     single, secure = (tmp_path / folder / "exchange-0000" for folder in ("single", "secure"))
     kept = kept_answers(single, [task], names, names)
     assert kept is not None

@@ -1,7 +1,5 @@
 """What arrives as bytes is read whole or refused with a reason."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -21,8 +19,6 @@ CENTERS = np.array([[0.5, 1.0], [2.0, np.pi], [np.nan, -np.inf]])
 
 @dataclass(frozen=True)
 class Mine:
-    """A researcher's own step."""
-
     client_additive: ClassVar[bool] = True
     server_additive: ClassVar[bool] = True
     power: float = 2.0
@@ -36,22 +32,21 @@ class Mine:
 
 @dataclass(frozen=True)
 class Undeclared:
-    """A step that says nothing of its answers."""
-
     client_additive: ClassVar[bool] = True
-
-    def client_step(self, state, data, rng):
-        raise NotImplementedError
+    client_step = Mine.client_step
 
 
 def test_arrays_come_back_as_the_same_bits_and_can_be_written():
     arrays = {"a": CENTERS, "b": np.zeros(0), "c": np.float64(3.0) + np.zeros(()), "d": CENTERS.T}
-    header, back = wire.unpack(wire.pack({"name": "Ærø"}, arrays))
+    packed = wire.pack({"name": "Ærø"}, arrays)
+    header, back = wire.unpack(packed)
     assert header == {"name": "Ærø"}
-    assert [(n, x.shape, x.tobytes()) for n, x in back.items()] == [
-        (n, x.shape, x.tobytes()) for n, x in arrays.items()
-    ]
+    assert json.loads(packed.split(b"\n")[0]).items() > header.items()  # JSON in one line
+    given, got = ([(n, x.shape, x.tobytes()) for n, x in d.items()] for d in (arrays, back))
+    assert got == given
     assert all(x.flags.writeable and x.flags.c_contiguous for x in back.values())
+    line = b'{"arrays":[["a"],["b",0],["c",1,1]]}\n'
+    assert wire.unpack(line + bytes(16))[1].keys() == {*"abc"}
 
 
 def test_nothing_but_float64_is_sent():
@@ -65,24 +60,25 @@ def announced(shapes: object, numbers: bytes = b"") -> bytes:
     return json.dumps({"arrays": shapes}).encode() + b"\n" + numbers
 
 
-@pytest.mark.parametrize(
-    ("message", "reason"),
-    [
-        (b"", "no header that can be read"),
-        (b"\x80\x04K\x01.", "no header that can be read"),
-        (b"[]\n", "no header that can be read"),
-        (b"{}\n", "no header that can be read"),
-        (b"[" * 100_000, "no header that can be read"),
-        (announced([["a", -1]]), "no header that can be read"),
-        (announced([["a", 1.5]]), "no header that can be read"),
-        (announced([["a", True]]), "no header that can be read"),
-        (announced([["a", 1, 1, 1, 1]]), "no header that can be read"),
-        (announced([["a", 2]], bytes(8)), "16 bytes of numbers announced, 8 received"),
-        (announced([["a", 10**12, 10**12]]), "received"),
-        (announced([], bytes(8)), "0 bytes of numbers announced, 8 received"),
-        (bytes(101), "101 bytes; at most 100 are read"),
-    ],
-)
+NO_JSON = [b"", b"\x80\x04K\x01.", b"[]\n", b"{}\n", b"[" * 100_000]
+NO_JSON += [b'{"arrays":' + b"[" * 900_000 + b"\n"]
+NO_SHAPES: list[Any] = [[-1], [1.5], [1.0], [True], [1, 1, 1, 1], ["1"], [None], [[1]]]
+NO_MESSAGES = [
+    (bytes(101), "101 bytes; at most 100 are read"),
+    (announced([["a", 10**18, 10**18]], bytes(8)), "bytes of numbers announced, 8 received"),
+    (announced([], bytes(8)), "^0 bytes of numbers announced, 8 received"),
+    (announced([[str(i), 0] for i in range(100_001)]), "100,001 arrays; at most 100,000"),
+    (json.dumps({"arrays": [], "more": "a" * 16_000_000}).encode() + b"\n", "no header that can"),
+    *((announced([["a", *shape]], bytes(8)), "no header that can be read") for shape in NO_SHAPES),
+    *((text, "no header that can be read") for text in NO_JSON),
+    *(
+        (announced([["a", 2]], bytes(n)), f"^16 bytes of numbers announced, {n} received")
+        for n in (0, 8, 9, 24)
+    ),
+]
+
+
+@pytest.mark.parametrize(("message", "reason"), NO_MESSAGES, ids=range(len(NO_MESSAGES)))
 def test_what_is_no_message_is_refused(message, reason):
     with pytest.raises(WireError, match=reason):
         wire.unpack(message, largest=100 if len(message) == 101 else wire.SIZES.largest)
@@ -98,21 +94,29 @@ def written(asked: Step, change: dict[str, object]) -> tuple[Any, Any]:
     return [{**header, **change}], arrays
 
 
+NO_PREPARATIONS: list[Any] = [True, 0, -1, 7, "x", [], {}]
+NO_PREPARATIONS += [{"columns": [], "missing": "guess", "principal": None}]
+
+
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
         ({"step": "os.system"}, "'os.system' is not among the steps that this site knows"),
+        ({"fields": {"tolerance": 1.0}}, "does not have these fields: .'tolerance'"),
         ({"step": ["Lloyd"]}, "is not among the steps"),
         ({"fields": {"tol": [1]}}, "are not names with scalars"),
         ({"fields": None}, "are not names with scalars"),
-        ({"fields": {"tolerance": 1.0}}, "does not have these fields: .'tolerance'"),
         ({"memory": ["tree"]}, "task 0 is not whole"),
         ({"seed": "x"}, "task 0 is not whole"),
+        *(
+            ({"preprocessing": how}, "the preparation of task 0 is not understood")
+            for how in NO_PREPARATIONS
+        ),
     ],
 )
 def test_a_task_that_is_not_understood_is_refused(change, reason):
     with pytest.raises(WireError, match=reason):
-        wire.read_tasks(*written(Lloyd(), change))
+        wire.read_tasks(*written(Lloyd(), change), preprocessors=Preprocessor.from_plain)
 
 
 def test_a_site_knows_a_step_of_one_s_own_only_where_it_allows_it():
@@ -168,40 +172,3 @@ def test_a_preparation_comes_back_with_the_same_bits_and_travels_once():
     assert repr(back) == repr(given)
     assert back[0] is back[2]
     assert back[3] is back[4]
-
-
-@pytest.mark.parametrize(
-    "given",
-    [True, 0, -1, 7, "x", [], {}, {"columns": [], "missing": "guess", "principal": None}],
-)
-def test_a_preparation_that_is_not_understood_is_refused(given):
-    with pytest.raises(WireError, match="the preparation of task 0 is not understood"):
-        wire.read_tasks(
-            *written(Lloyd(), {"preprocessing": given}), preprocessors=Preprocessor.from_plain
-        )
-
-
-def test_a_digest_is_the_first_64_bits_of_sha_256():
-    assert wire.digest(b"") == "e3b0c44298fc1c14"
-    assert wire.digest(b"abc") == "ba7816bf8f01cfea"
-
-
-@pytest.mark.parametrize("numbers", [b"", bytes(8), bytes(9), bytes(24)])
-def test_as_many_numbers_come_as_are_announced(numbers):
-    line = b'{"arrays":[["a",2]]}\n'
-    header, arrays = wire.unpack(line + bytes(16))
-    assert (header, arrays["a"].tolist()) == ({}, [0, 0])
-    with pytest.raises(WireError, match=f"^16 bytes of numbers announced, {len(numbers)} received"):
-        wire.unpack(line + numbers)
-
-
-@pytest.mark.parametrize(
-    "shape", ["[-1]", "[1,1,1,1]", "[1.0]", "[true]", '["1"]', "[null]", "[[1]]"]
-)
-def test_a_shape_is_at_most_three_whole_numbers(shape):
-    message = f'{{"arrays":[["a",{shape[1:-1]}]]}}\n'.encode()
-    with pytest.raises(WireError, match="no header that can be read"):
-        wire.unpack(message + bytes(8))
-    assert wire.unpack(b'{"arrays":[["a"],["b",0],["c",1,1]]}\n' + bytes(16))[1].keys() == set(
-        "abc"
-    )
