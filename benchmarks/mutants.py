@@ -56,7 +56,7 @@ ELSEWHERE = {
     "fedcluster_app/__main__": "cli",
     "fedcluster_app/audit": "group_rules",
     "fedcluster_app/cli": "dask lifecycle service flare doors sources grouped_limits site",
-    "fedcluster_app/datasets": "datasets sample_files demo",
+    "fedcluster_app/datasets": "datasets sample_files",
     "fedcluster_app/extend": "extending plugins",
     "fedcluster_app/records": "records files",
     "fedcluster_app/report": "profiles meaning objectives cli",

@@ -4,8 +4,6 @@ The tests hold what is kept against the values of today. `python -m pairs.arrays
 the tests, draws what is lacking, and leaves out what is needless.
 """
 
-from __future__ import annotations
-
 import json
 import random
 import warnings
@@ -17,21 +15,11 @@ from string import ascii_lowercase, digits
 from typing import Any
 
 from fedcluster.jobs import procedure_of
-from pairs.factors import (
-    APART,
-    JOBS,
-    LIFTS,
-    Combination,
-    Value,
-    defaults,
-    factors_of,
-    values_in,
-    with_needs,
-)
+from pairs import factors
 from pairs.ways import unspoken
 from pairs.worlds import MAKERS, AskedError, Counted, World, columns_asked, frames, job_of, run
 
-Some = frozenset[Value]
+Some = frozenset[factors.Value]
 """Values that a combination may hold."""
 
 OF_SITES = ("sites", "source", "text", "missing", "dates held", "engine")
@@ -49,7 +37,7 @@ class Refused:
         self._known: dict[Some, Exception | None] = {}
         self._engines: dict[Any, Any] = {}
 
-    def __call__(self, c: Combination) -> Exception | None:
+    def __call__(self, c: factors.Combination) -> Exception | None:
         """How a combination is refused; None where a site would be asked."""
         key = frozenset((name, value) for name, value in c.items() if name != "way")
         if key not in self._known:
@@ -60,7 +48,7 @@ class Refused:
                 self._known[key] = error
         return self._known[key]
 
-    def _try(self, c: Combination) -> None:
+    def _try(self, c: factors.Combination) -> None:
         world = World(self.job, c, frames(c))
         job = job_of(world)
         raw, named = procedure_of(job).preprocessing is not None, columns_asked(world, job)
@@ -83,22 +71,21 @@ refused_in = cache(Refused)
 
 
 def pairs(job: str) -> Iterator[Some]:
-    """All pairs of values of two factors."""
-    values = [[(name, value) for value in each] for name, each in factors_of(job).items()]
+    values = [[(name, value) for value in each] for name, each in factors.factors_of(job).items()]
     for one, other in combinations(values, 2):
         yield from map(frozenset, product(one, other))
 
 
-def groups_in(c: Combination, size: int = 2) -> set[Some]:
-    """The pairs, or groups of another size, of values in a combination."""
-    return {frozenset(some) for some in combinations(c.items(), size)}
+def groups_in(c: factors.Combination) -> set[Some]:
+    """The pairs of values in a combination."""
+    return {frozenset(some) for some in combinations(c.items(), 2)}
 
 
 @cache
 def impossible(job: str) -> set[Some]:
     """Pairs of which no combination can be made, or which no user can ask for."""
-    made = ((pair, with_needs(job, *pair).items()) for pair in pairs(job))
-    return {pair for pair, c in made if any(apart <= c for apart in APART)} | unspoken(job)
+    made = ((pair, factors.with_needs(job, *pair).items()) for pair in pairs(job))
+    return {pair for pair, c in made if any(apart <= c for apart in factors.APART)} | unspoken(job)
 
 
 @cache
@@ -117,18 +104,21 @@ def not_kept(job: str) -> tuple[dict[Some, Exception], list[Some]]:
 
 def with_lifts(job: str, some: Some) -> Iterator[dict[str, str]]:
     """The combinations of some values and what they need, without and with each of their lifts."""
-    lifts = [values_in(LIFTS[v]) for v in map("=".join, sorted(some)) if v in LIFTS]
-    return (with_needs(job, *some, *more) for more in ([], *lifts))
+    lifts = [
+        factors.values_in(factors.LIFTS[v])
+        for v in map("=".join, sorted(some))
+        if v in factors.LIFTS
+    ]
+    return (factors.with_needs(job, *some, *more) for more in ([], *lifts))
 
 
-def drawn(
-    job: str, wanted: Iterable[Some], rng: random.Random, known: Iterable[Combination] = ()
-) -> Iterator[dict[str, str]]:
-    """Combinations that hold all wanted groups of values: those that are known, and more.
+def rows(job: str, seed: int, known: Iterable[Any] = ()) -> Iterator[dict[str, str]]:
+    """Combinations that hold all pairs that go together: those that are known, and more.
 
     Values that are refused together are in none.
     """
-    left = dict.fromkeys(wanted)
+    apart, rng = not_kept(job)[0].keys() | impossible(job), random.Random(seed)
+    left = dict.fromkeys(pair for pair in pairs(job) if pair not in apart)
 
     def holds_more(c: Mapping[str, str]) -> bool:
         held = [some for some in left if some <= c.items()]
@@ -149,7 +139,7 @@ def grown(job: str, first: Some, more: Iterable[Some]) -> dict[str, str] | None:
     """A combination of some values, and of as many others as go together with them."""
     apart = {*not_kept(job)[0], *impossible(job)}
 
-    def goes(c: Combination) -> bool:
+    def goes(c: factors.Combination) -> bool:
         return apart.isdisjoint(groups_in(c)) and refused_in(job)(c) is None
 
     def with_more(c: dict[str, str], some: Sequence[Some]) -> dict[str, str]:
@@ -169,16 +159,8 @@ def grown(job: str, first: Some, more: Iterable[Some]) -> dict[str, str] | None:
     return row and with_more(row, chosen)
 
 
-def rows(job: str, seed: int, known: Iterable[Combination] = ()) -> Iterator[dict[str, str]]:
-    """Combinations that hold all pairs that go together."""
-    apart = not_kept(job)[0].keys() | impossible(job)
-    wanted = (pair for pair in pairs(job) if pair not in apart)
-    return drawn(job, wanted, random.Random(seed), known)
-
-
-def keep(job: str, rows: Iterable[Combination]) -> None:
-    """Keep what was drawn of a job."""
-    values = {name: list(each) for name, each in factors_of(job).items()}
+def keep(job: str, rows: Iterable[factors.Combination]) -> None:
+    values = {name: list(each) for name, each in factors.factors_of(job).items()}
     places = ["".join(PLACES[values[n].index(row[n])] for n in values) for row in rows]
     content = {"values": {n: " | ".join(each) for n, each in values.items()}, "rows": places}
     known = json.loads(DRAWN.read_text("utf-8")) | {job: content}
@@ -195,15 +177,15 @@ def kept(job: str) -> list[dict[str, str]]:
         for places in content["rows"]
     )
     return [
-        {**defaults(job), **row}
+        {**factors.defaults(job), **row}
         for row in found
-        if all(row[name] in factors_of(job).get(name, ()) for name in row)
+        if all(row[name] in factors.factors_of(job).get(name, ()) for name in row)
     ]
 
 
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
-    for name in JOBS:
+    for name in factors.JOBS:
         for c in kept(name):
             c["way"] = c["way"] if impossible(name).isdisjoint(groups_in(c)) else "none"
         good = [c for c in kept(name) if impossible(name).isdisjoint(groups_in(c))]

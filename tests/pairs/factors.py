@@ -5,8 +5,6 @@ fields of its dataclass, those of a site the fields of its site file; a field wi
 makes a test fail.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import cache
@@ -196,60 +194,48 @@ SITE: Factors = {
 
 
 def values_in(text: str) -> list[Value]:
-    """Values as a line says them."""
     pairs = (each.partition("=") for each in text.split("; ") if each)
     return [(name, value) for name, _, value in pairs]
 
 
-PREPARED = "missing=True; prepare=mean; model=prepared"
 PRIVATE = "epsilon=20.0; bounds=mapping; site.protection=limits"
 BUDGET = "epsilon=20.0; bounds=mapping; site.protection=None"
 NEEDS: Mapping[str, str] = {
-    "text=True": "prepare=mean",
-    "missing=True": "prepare=mean; model=prepared",
-    "dates held=True": "prepare=mean",
-    "algorithm=ffcm": "m=2.0",
-    "model=auto": "n_clusters=auto",
-    "model=merged": "n_clusters=auto",
-    "noise=True": "model=mixture",
-    "noise=900.0": "model=mixture",
-    "start=means": "model=mixture",
-    "covariance_type=tied": "model=mixture",
-    "covariance_type=diag": "model=mixture",
-    "covariance_type=spherical": "model=mixture",
-    "reg_covar=0.001": "model=mixture",
-    "rule=bic": "n_clusters=(2, 3, 4)",
-    "rule=vote": "n_clusters=(2, 3, 4)",
-    "rule=elbow": "n_clusters=(2, 3, 4)",
-    "averaging=avg_1": "rule=fuzzy-db; m=2.0",
-    "rule=fuzzy-db": "m=2.0",
-    "pick=elbow": "rule=gap",
-    "epsilon=20.0": "bounds=mapping; site.protection=limits",
-    "delta=0.001": PRIVATE,
-    "group_size=2": PRIVATE,
-    "n_rows=120.0": PRIVATE,
-    "bounds=mapping": "epsilon=20.0; site.protection=limits",
-    "bounds=pair": "epsilon=20.0; site.protection=limits",
-    "classes=('a', 'b', 'c')": "site.label_column=label",
-    "labels=True": "site.label_column=label",
-    "site.codes=town": "text=True; prepare=mean",
-    "site.dates=age": "dates held=True; prepare=mean",
-    "site.missing_values=(-999,)": PREPARED,
-    "site.missing_values=('z:-999',)": PREPARED,
-    "prepare=levels": "text=True",
-    "site.privacy=strict": "site.protection=groups; site.groups=default",
-    "site.privacy=diverse": "site.protection=groups; site.label_column=label",
-    "site.privacy=budget": f"{BUDGET}; group_size=2; engine=wire",
-    "site.privacy=shared": f"{BUDGET}; engine=secure",
+    value: needed
+    for needed, values in {
+        "prepare=mean": "text=True; dates held=True",
+        "prepare=mean; model=prepared": "missing=True",
+        "text=True": "prepare=levels",
+        "m=2.0": "algorithm=ffcm; rule=fuzzy-db",
+        "rule=fuzzy-db; m=2.0": "averaging=avg_1",
+        "rule=gap": "pick=elbow",
+        "n_clusters=auto": "model=auto; model=merged",
+        "n_clusters=(2, 3, 4)": "rule=bic; rule=vote; rule=elbow",
+        "model=mixture": "noise=True; noise=900.0; start=means; covariance_type=tied; "
+        "covariance_type=diag; covariance_type=spherical; reg_covar=0.001",
+        "bounds=mapping; site.protection=limits": "epsilon=20.0",
+        "epsilon=20.0; site.protection=limits": "bounds=mapping; bounds=pair",
+        PRIVATE: "delta=0.001; group_size=2; n_rows=120.0",
+        "site.label_column=label": "classes=('a', 'b', 'c'); labels=True",
+        "text=True; prepare=mean": "site.codes=town",
+        "dates held=True; prepare=mean": "site.dates=age",
+        "missing=True; prepare=mean; model=prepared": "site.missing_values=(-999,); "
+        "site.missing_values=('z:-999',)",
+        "site.protection=groups; site.groups=default": "site.privacy=strict",
+        "site.protection=groups; site.label_column=label": "site.privacy=diverse",
+        f"{BUDGET}; group_size=2; engine=wire": "site.privacy=budget",
+        f"{BUDGET}; engine=secure": "site.privacy=shared",
+    }.items()
+    for value in values.split("; ")
 }
 """What a value needs beside it to mean anything: without that, it is refused."""
 
 LIFTS: Mapping[str, str] = {
-    "site.protection=None": "site.privacy=budget",
-    "engine=wire": "site.privacy=budget",
-    "engine=resumed wire": "site.privacy=budget",
-    "engine=secure": "site.privacy=budget",
     "rule=fuzzy-db": "averaging=avg_1",
+    **dict.fromkeys(
+        ("site.protection=None", "engine=wire", "engine=resumed wire", "engine=secure"),
+        "site.privacy=budget",
+    ),
     "site.group_column=person": "site.privacy=budget",
 }
 """Values that are refused beside some others, each with one that makes them go together: sites that
@@ -289,15 +275,6 @@ APART = [
 ]
 """Pairs of values of which no combination can be made, nor of what needs both."""
 
-MEETING = (
-    *("n_clusters", "algorithm", "init", "m", "sums_only", "metric", "model", "trim", "robust"),
-    *("prepare", "profile", "stability", "participation", "engine", "source", "text", "missing"),
-    *("site.weight_column", "site.group_column", "site.protection", "site.limits"),
-    "site.values_in_memory",
-)
-"""Factors of a fit that meet in one place, and are drawn in threes: what decides which steps are
-asked, how rows are prepared for them, what stands behind a line (weights, persons, groups, limits,
-chunks), and who adds it up. The others are passed on to one step, or are names and numbers."""
 
 NOT_DRAWN = {"name", "colluders", "path", "federation", "source", "confirmed"}
 """Fields of a site file that are drawn as other factors, or are no choice."""
@@ -332,7 +309,6 @@ def factors_of(job: str) -> Factors:
 
 @cache
 def defaults(job: str) -> Mapping[str, str]:
-    """The combination of all defaults."""
     return {name: next(iter(values)) for name, values in factors_of(job).items()}
 
 
@@ -354,6 +330,5 @@ def undeclared() -> dict[str, Sequence[str]]:
 
 
 def names_of(kind: Any) -> set[str]:
-    """The parameters of a job, or the fields of a record."""
     known: Any = kind
     return {*WORDS} if kind is fit_of else {each.name for each in fields(known)}

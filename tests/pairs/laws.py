@@ -7,8 +7,6 @@ all. A run that limits leave too little for must end so by every engine. What fo
 rows is in `test_metamorphic.py`, and how new rows are refused in `test_new_rows.py`.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re
@@ -25,28 +23,8 @@ from fedcluster.jobs import Evaluate, Fit, JobReport, clustering_of, model_of
 from fedcluster.model import Model
 from fedcluster.model.outcomes import Comparison
 from fedcluster_app.report.job_files import content_of
+from pairs import ways, worlds
 from pairs.factors import FILES, Combination
-from pairs.ways import (
-    CommandError,
-    Found,
-    commanded,
-    fitted,
-    predicted,
-    speechless,
-    tables,
-    with_odd_columns,
-)
-from pairs.worlds import (
-    MAKERS,
-    Counted,
-    World,
-    frames,
-    job_of,
-    of_files,
-    one_by_one,
-    resumed,
-    run,
-)
 
 TOO_FEW = "the rows are too few for any mixture"
 """What is said of the rows that groups and limits leave."""
@@ -79,8 +57,8 @@ class Case:
 
     def __init__(self, job_name: str, c: Combination, place: int = 0) -> None:
         self.job_name, self.c, self.place = job_name, dict(c), place
-        self.world = World(job_name, c, frames(c))
-        self.job = job_of(self.world)
+        self.world = worlds.World(job_name, c, worlds.frames(c))
+        self.job = worlds.job_of(self.world)
         fuzzy = c.get("m", "None") != "None" or c.get("algorithm") == "ffcm"
         self.hard = not fuzzy and c.get("model") not in ("mixture", "fuzzy")
         # with noise, which nobody can draw again
@@ -95,8 +73,8 @@ class Case:
     @cached_property
     def reference(self) -> JobReport:
         """What comes of it where each site is asked for itself."""
-        self.counted = Counted(one_by_one(self.world, self.equal_job))
-        return run(self.world, self.equal_job, self.counted)
+        self.counted = worlds.Counted(worlds.one_by_one(self.world, self.equal_job))
+        return worlds.run(self.world, self.equal_job, self.counted)
 
     @cached_property
     def held_back(self) -> str:
@@ -114,18 +92,17 @@ class Case:
 
     @cached_property
     def by_engine(self) -> JobReport:
-        """What comes of it over the combination's engine."""
-        make = MAKERS[self.c["engine"]]
+        make = worlds.MAKERS[self.c["engine"]]
         if self.c["engine"].startswith("resumed") and not self.held_back:
             rounds = len(self.reference.outcome.communication_rounds)
-            return resumed(self.world, self.job, make, (rounds + 1) // 3)
+            return worlds.resumed(self.world, self.job, make, (rounds + 1) // 3)
         self.engine = make(self.world, self.job)
-        return run(self.world, self.job, self.engine)
+        return worlds.run(self.world, self.job, self.engine)
 
     @cached_property
-    def found(self) -> Found | None:
+    def found(self) -> ways.Found | None:
         """What a user of this machine has of it; None where its way has no words for it."""
-        return None if speechless(self.world) else fitted(self.world)
+        return None if ways.speechless(self.world) else ways.fitted(self.world)
 
 
 # The same bits by every engine
@@ -168,9 +145,7 @@ def leaves(x: Any, without: Collection[str] = (), where: str = "") -> Iterator[t
             yield from leaves(value, without, f"{where} {key}")
 
 
-def differences(
-    one: Any, other: Any, rtol: float = 0.0, without: Collection[str] = (), floor: float = 0.0
-) -> list[str]:
+def differences(one: Any, other: Any, rtol=0.0, without: Any = (), floor=0.0) -> list[str]:
     """Where two results differ by more than a relative bound; 0 is for the same bits.
 
     The bound is relative to the largest number of an array, or to the floor.
@@ -183,7 +158,6 @@ def differences(
 
 
 def same(a: Any, b: Any, rtol: float, floor: float) -> bool:
-    """Whether two numbers, arrays or texts are the same."""
     if not isinstance(a, np.ndarray | float | np.floating):
         return bool(a == b)
     a, b = np.asarray(a, float), np.asarray(b, float)
@@ -231,7 +205,7 @@ def same_by_every_engine(case: Case) -> None:
 # What leaves a site
 
 
-def least_rows(world: World, name: str) -> float:
+def least_rows(world: worlds.World, name: str) -> float:
     """The least that a line may weigh: what its owner asks for, in the lightest rows or persons.
 
     A person's rows that are in a line may be the lightest one alone.
@@ -318,8 +292,8 @@ def in_any_order(case: Case) -> None:
     for name, frame in reversed(list(case.world.frames.items())):
         turned = frame.iloc[rng.permutation(len(frame))].reset_index(drop=True)
         rows[name] = frame if case.world.client_is_grouped else turned
-    world = World(case.job_name, case.c, rows)
-    other = run(case.world, case.equal_job, one_by_one(world, case.equal_job))
+    world = worlds.World(case.job_name, case.c, rows)
+    other = worlds.run(case.world, case.equal_job, worlds.one_by_one(world, case.equal_job))
     a, b = (told(each) for each in (case.reference, other))
     usual = case.c.get("metric", "euclidean") == "euclidean" and case.c.get("prepare") == "none"
     if usual and case.hard and case.c.get("model") in ("k-means", "plain") and "state" in a:
@@ -343,13 +317,12 @@ def one_model_one_answer(case: Case) -> None:
             assert np.array_equal(loaded.predict(rows), wanted), f"{name}: Model.load(..).predict"
 
 
-def _loaded(model: Model, world: World) -> Model:
+def _loaded(model: Model, world: worlds.World) -> Model:
     model.save(world.folder / "of a fit.json")
     return Model.load(world.folder / "of a fit.json")
 
 
 def _shuffled(frame: Any) -> Any:
-    """A table with its columns in another order, and one more."""
     rng = np.random.default_rng(1)
     more = frame.assign(unknown=rng.normal(size=len(frame)))
     return more[list(rng.permutation(more.columns))]
@@ -375,20 +348,20 @@ def one_answer_by_every_way(case: Case) -> None:
         if world.c["way"] in ("array", "sparse"):  # names are made
             frame = frame[world.values].set_axis(list(loaded.columns), axis=1)
         if world.c["way"] == "odd files":
-            frame = with_odd_columns(frame)
+            frame = ways.with_odd_columns(frame)
         if world.c["way"] == "site files" and world.site["dates"]:  # made where the rows are
             labels = _as_fitted(case, loaded, name)
         else:
             labels = loaded.predict(_shuffled(frame[list(loaded.columns)]))
         assert np.array_equal(labels, found.labels[name]), f"{name}: by the file of the model"
     if found.estimator is not None:
-        given = tables(world)
+        given = ways.tables(world)
         labels = found.estimator.predict(given)
         wanted = np.concatenate([found.labels[name] for name in given])
         assert np.array_equal(labels, wanted), "estimator.predict"
         assert np.array_equal(found.estimator.labels_, wanted), "estimator.labels_"
         return
-    for name, labels in predicted(world, found).items():
+    for name, labels in ways.predicted(world, found).items():
         assert np.array_equal(labels, found.labels[name]), f"{name}: fedcluster predict"
 
 
@@ -398,23 +371,23 @@ def commands_say_what_is_found(case: Case) -> None:
     A command takes all labels that it is told of for the classes, and its own number of references.
     """
     world, job = case.world, case.job
-    if speechless(world):
+    if ways.speechless(world):
         return
     if isinstance(job, Evaluate):
         classes = ("a", "b", "c") if "label_column" in world.parts else None
         usual = Evaluate(job.model).n_references
         job = replace(job, labels=False, classes=classes, n_references=usual)
-    home = World(case.job_name, {**case.c, "engine": "local"}, world.frames)
-    alone = of_files if case.c["way"] in FILES else partial(one_by_one, network=False)
+    home = worlds.World(case.job_name, {**case.c, "engine": "local"}, world.frames)
+    alone = worlds.of_files if case.c["way"] in FILES else partial(worlds.one_by_one, network=False)
     try:
-        found = content_of(run(home, job, alone(home, job)))
+        found = content_of(worlds.run(home, job, alone(home, job)))
     except HeldBackError:
         try:
-            commanded(world)
-        except CommandError:
+            ways.commanded(world)
+        except ways.CommandError:
             return
         raise
-    said = commanded(world)
+    said = ways.commanded(world)
     wanted = json.loads(json.dumps({key: found[key] for key in SAID if key in found}))
     differ = differences(wanted, {key: said[key] for key in wanted})
     assert not differ, f"fedcluster {case.job_name}: {differ[:3]}"

@@ -1,7 +1,5 @@
 """A plugin: a preparation of one's own, which is fitted by asking the sites."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Ways of a user on this machine: an estimator that is given tables, and the command line."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -58,7 +56,6 @@ def invoke(*arguments: object) -> tuple[int, str]:
 
 
 def done(*arguments: object) -> str:
-    """What a command prints that ends well."""
     status, said = invoke(*arguments)
     if status:
         raise CommandError(said)
@@ -215,7 +212,6 @@ def has_no_limits(world: World) -> bool:
 
 
 def files(world: World, *, apart: bool = False) -> list[str]:
-    """The arguments that say where the rows are."""
     way = world.c["way"]
     if way == "site files":
         return [str(site.path) for site in world.site_files]
@@ -244,7 +240,6 @@ def with_odd_columns(frame: pd.DataFrame, *, distinct: bool = False) -> pd.DataF
 
 
 def of_values(world: World) -> list[str]:
-    """The options that say what the values of files mean."""
     site, way, keys = world.site, world.c["way"], dict[str, Any]()
     if way == "site files":
         return []
@@ -260,7 +255,6 @@ def of_values(world: World) -> list[str]:
 
 
 def of_rows(world: World) -> list[str]:
-    """The options that say what the columns of files are."""
     job, way, site = world.job_name, world.c["way"], world.site
     if way == "site files":
         return []
@@ -287,7 +281,6 @@ def of_rows(world: World) -> list[str]:
 
 
 def of_job(world: World) -> list[str]:
-    """The options of a fit, or of a choice of k."""
     said, words = list[str](), world.words
     kind: Any = Fit if world.job_name == "fit" else SelectK
     for each in WORDS.values() if kind is Fit else fields(kind):
@@ -333,7 +326,6 @@ def of_preparation(how: Any, job: str) -> list[str]:
 
 
 def options(world: World) -> list[str]:
-    """All options of a command."""
     job, words, said = world.job_name, world.words, of_rows(world)
     if job in ("fit", "select-k"):
         said += of_job(world)
@@ -373,7 +365,6 @@ def labels_in(folder: Path, world: World) -> dict[str, Any]:
 
 
 def fitted(world: World) -> Found:
-    """A fit by the way of a combination."""
     if world.c["way"] not in COMMANDS:
         return estimated(world)
     out = world.folder / "out"
@@ -383,7 +374,6 @@ def fitted(world: World) -> Found:
 
 
 def predicted(world: World, found: Found) -> dict[str, Any]:
-    """The labels of `fedcluster predict`."""
     out, said = world.folder / "predicted", of_values(world)
     if world.c["way"] in FILES and "id_column" in world.parts:
         said.append(f"--id-column={world.parts['id_column']}")

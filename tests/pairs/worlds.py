@@ -4,8 +4,6 @@ Values lie on dyadic grids, so that sums of them are exact: where rows are taken
 depends on their order.
 """
 
-from __future__ import annotations
-
 import sqlite3
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -108,7 +106,6 @@ def _frames(held: tuple[tuple[str, str], ...], seed: int) -> dict[str, pd.DataFr
 
 
 def chosen(job: str, c: Combination, names: Collection[str]) -> dict[str, Any]:
-    """The values of some factors."""
     factors = factors_of(job)
     return {name: factors[name][c[name]] for name in names if name in c}
 
@@ -134,7 +131,6 @@ class World:
 
     @cached_property
     def site(self) -> dict[str, Any]:
-        """The values of the fields of the site files."""
         given = chosen(self.job_name, self.c, [f"site.{name}" for name in SITE])
         given["site.columns"] = given["site.columns"] and given["site.columns"] + self.outcomes
         return {name.removeprefix("site."): value for name, value in given.items()}
@@ -154,12 +150,10 @@ class World:
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """The columns of outcomes, and of their time."""
         return getattr(job_of(self), "columns", ()) if self.job_name == "compare" else ()
 
     @property
     def parts(self) -> dict[str, str]:
-        """The columns that are no values, by the key of a site file."""
         keys = ("weight_column", "group_column", "label_column", "id_column")
         return {key: self.site[key] for key in keys if self.site[key] is not None}
 
@@ -199,7 +193,6 @@ class World:
 
     @property
     def own(self) -> dict[str, str]:
-        """What sites call columns that they rename."""
         return {name: own for own, name in self.site["rename"].items()}
 
     def source(self, name: str) -> dict[str, Any]:
@@ -232,7 +225,6 @@ class World:
         return {"path": "rows.db", "table": "rows", "where": f"{whole}!=-1e9"}  # all rows pass
 
     def _write(self, name: str) -> Path:
-        """Write the file and the site file of a site."""
         site = self.site | {
             "columns": [self.own.get(each, each) for each in self.site["columns"] or ()],
             "factors": {self.own.get(name, name): x for name, x in self.site["factors"].items()},
@@ -274,11 +266,9 @@ class World:
 
     @property
     def client_is_grouped(self) -> bool:
-        """Whether sites of a federation make groups of their rows."""
         return "epsilon" not in self.site["privacy"] and self.site["protection"] != "limits"
 
     def roles(self, columns: Sequence[str] | None, *, raw: bool) -> ColumnRoles:
-        """What the columns of the tables are."""
         weight, group, label = (self.site[f"{each}_column"] for each in PARTS)
         return ColumnRoles(tuple(columns or self.values), weight, group, label, raw=raw)
 
@@ -366,15 +356,12 @@ class _Lazy:
         return getattr(self._make(), name)
 
 
-def one_by_one(
-    world: World, job: Any, *, network: bool = True, kind: type[Any] = OneByOne
-) -> OneByOne:
+def one_by_one(world: World, job: Any, *, network: bool = True, kind: Any = OneByOne) -> Any:
     """The sites as a federation has them, or as this machine does."""
-    raw, columns = (
-        procedure_of(job).preprocessing is not None or _is_private(job),
-        columns_asked(world, job),
-    )
-    return kind(world.client(site, columns, raw=raw, network=network) for site in world.site_files)
+    raw = procedure_of(job).preprocessing is not None or _is_private(job)
+    how: dict[str, Any] = {"raw": raw, "network": network}
+    clients = (world.client(site, columns_asked(world, job), **how) for site in world.site_files)
+    return kind(clients)
 
 
 def of_files(world: World, job: Any) -> OneByOne:
@@ -437,7 +424,6 @@ class Here:
 
 
 def on_dask(world: World, job: Any) -> DaskEngine:
-    """A collection of a partition for each site."""
     columns, raw = columns_asked(world, job), procedure_of(job).preprocessing is not None
     if not raw:  # as sites refuse rows that are no numbers; partitions do so when they are asked
         for site in world.site_files:
@@ -471,7 +457,6 @@ MAKERS: Mapping[str, Callable[[World, Any], Any]] = {
 
 
 def job_of(world: World) -> Any:
-    """The job of a combination."""
     return JOBS[world.job_name][0](**world.words)
 
 

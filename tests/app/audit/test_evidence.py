@@ -4,17 +4,15 @@ import json
 import re
 import stat
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
 from test_protection import hold
-from typed import invoke
+from typed import fails, invoke
 
 from fedcluster import Data
 from fedcluster.core import Column
 from fedcluster.privacy import Grouping, Groups
-from fedcluster.privacy.groups import Examined
 from fedcluster_app import SiteFile
 from fedcluster_app.audit import audit as auditing
 from fedcluster_app.audit._site import Score
@@ -27,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("short_searches")
 COLUMNS = (Column("cost"), Column("age"))
 
 
-def examined(rows: Data) -> Examined:
+def examined(rows):
     return Grouping(Groups(p=3, min_rows=6)).examined(rows, all_columns=True)[1]
 
 
@@ -54,31 +52,27 @@ def test_amounts_of_a_person_are_added_before_they_are_compared(monkeypatch) -> 
     assert told.counts.tolist() == [3, 3]
 
 
-def site_of(folder: Path, *lines: str, rows: str = "", head: str = "") -> SiteFile:
+def site_of(folder, *lines, rows="", head="") -> SiteFile:
     rng = np.random.default_rng(0)
     sick = np.where(np.arange(60) < 55, "knee", "hip")
     table = [f"{rng.normal(50, 9):.0f},{rng.normal():.3f},{s}" for s in sick]
     (folder / "rows.csv").write_text(rows or "\n".join(["age,score,diagnosis", *table]) + "\n")
-    path = folder / "site.toml"
-    source = ["[source]", 'path = "rows.csv"']
-    path.write_text("\n".join(['name = "north"', head, *source, *lines]) + "\n")
-    return SiteFile.load(path)
+    source = ['name = "north"', head, "[source]", 'path = "rows.csv"', *lines]
+    (folder / "site.toml").write_text("\n".join(source) + "\n")
+    return SiteFile.load(folder / "site.toml")
 
 
-def test_every_check_says_what_was_found(tmp_path: Path) -> None:
+def checked(content):
+    return {each["check"]: each["outcome"] for each in content["checks"]}
+
+
+def test_every_check_says_what_was_found(tmp_path):
     content = evidence(site_of(tmp_path))
-    checks = {each["check"]: each for each in content["checks"]}
-    assert list(checks) == [
-        "threshold",
-        "single-value",
-        "nk-rule",
-        "p-ratio",
-        "all-values-are-same",
-    ]
-    assert checks["threshold"]["outcome"] == "review"
-    assert "at least 5 rows" in checks["threshold"]["summary"]
-    assert checks["all-values-are-same"]["outcome"] == "review"
-    assert "'diagnosis'" in checks["all-values-are-same"]["summary"]
+    names = ["threshold", "single-value", "nk-rule", "p-ratio", "all-values-are-same"]
+    assert list(checked(content)) == names
+    assert checked(content)["threshold"] == checked(content)["all-values-are-same"] == "review"
+    assert "at least 5 rows" in content["checks"][0]["summary"]
+    assert "'diagnosis'" in content["checks"][-1]["summary"]
     assert content["groups"]["units"] == 60
     [diagnosis] = [c for c in content["columns"] if c["column"] == "diagnosis"]
     assert diagnosis["largest_share"] is None
@@ -86,21 +80,19 @@ def test_every_check_says_what_was_found(tmp_path: Path) -> None:
     assert not (tmp_path / "site.groups").exists()
 
 
-def test_groups_of_ten_pass_the_threshold_of_output_checkers(tmp_path: Path) -> None:
-    content = evidence(site_of(tmp_path, "[groups]", "p = 10"))
-    assert content["checks"][0]["outcome"] == "pass"
+def test_groups_of_ten_pass_the_threshold_of_output_checkers(tmp_path):
+    assert checked(evidence(site_of(tmp_path, "[groups]", "p = 10")))["threshold"] == "pass"
 
 
 @pytest.mark.parametrize("as_made", [True, False])
-def test_one_amount_that_makes_up_a_sum_is_found(tmp_path: Path, monkeypatch, as_made) -> None:
+def test_one_amount_that_makes_up_a_sum_is_found(tmp_path, monkeypatch, as_made):
     """Groups are made without one; were they made otherwise, the checks and the sentence say so."""
     if not as_made:
         hold(monkeypatch, list(np.arange(30).reshape(6, 5)))
     rows = "cost,age\n" + "".join(f"{10.0**6 if i == 3 else 1.0},{i}\n" for i in range(30))
     content = evidence(site_of(tmp_path, rows=rows))
-    checks = {each["check"]: each["outcome"] for each in content["checks"]}
-    expected = ("pass", "pass", "pass") if as_made else ("fail", "review", "review")
-    assert (checks["single-value"], checks["nk-rule"], checks["p-ratio"]) == expected
+    found = [checked(content)[name] for name in ("single-value", "nk-rule", "p-ratio")]
+    assert found == (["pass"] * 3 if as_made else ["fail", "review", "review"])
     [cost] = [c for c in content["columns"] if c["column"] == "cost"]
     assert (cost["nk-rule"], cost["p-ratio"]) == (not as_made, not as_made)
     if as_made:
@@ -112,11 +104,11 @@ def test_one_amount_that_makes_up_a_sum_is_found(tmp_path: Path, monkeypatch, as
         assert "so SUMS TELL SINGLE VALUES" in content["statement"]
 
 
-def test_all_of_a_sum_may_be_one_row_whose_value_many_share(tmp_path: Path) -> None:
+def test_all_of_a_sum_may_be_one_row_whose_value_many_share(tmp_path):
     """The statement says what follows, so that it does not contradict that attacks read no row."""
     rng = np.random.default_rng(0)
-    values = zip(rng.normal(50, 9, (200, 4)).tolist(), rng.poisson(0.5, 200), strict=True)
-    lines = [",".join(f"{x:.1f}" for x in others) + f",{n}" for others, n in values]
+    values = np.c_[rng.normal(50, 9, (200, 4)), rng.poisson(0.5, 200)].tolist()
+    lines = [",".join([*(f"{x:.1f}" for x in others), f"{n:.0f}"]) for *others, n in values]
     rows = "\n".join(["age,bmi,pressure,height,relapses", *lines]) + "\n"
     content = evidence(site_of(tmp_path, rows=rows))
     assert "one row is at most 100 % of a sum (relapses)" in content["statement"]
@@ -125,24 +117,20 @@ def test_all_of_a_sum_may_be_one_row_whose_value_many_share(tmp_path: Path) -> N
     assert f"{single['summary']}, so no sum tells such a value alone" in content["statement"]
 
 
-def test_limits_and_a_budget_promise_something_else(tmp_path: Path) -> None:
+def test_limits_and_a_budget_promise_something_else(tmp_path):
     limits = evidence(site_of(tmp_path, head='protection = "limits"'))
-    assert limits["checks"][0]["outcome"] == "review"
+    assert checked(limits)["threshold"] == "review"
     assert "fewer than 2 rows does not leave" in limits["statement"]
     budget = evidence(site_of(tmp_path, "[privacy]", "epsilon = 1.0", "delta = 1e-6"))
     assert budget["checks"] == []
     assert "every answer has noise" in budget["statement"]
 
 
-FEDERATION = (
-    "[federation]",
-    'coordinator = "127.0.0.1:9092"',
-    'certificate = "system"',
-    'key = "site.toml"',
-)
+COORDINATOR = ('coordinator = "127.0.0.1:9092"', 'certificate = "system"', 'key = "site.toml"')
+FEDERATION = ("[federation]", *COORDINATOR)
 
 
-def test_what_has_left_is_counted_from_the_log(tmp_path: Path) -> None:
+def test_what_has_left_is_counted_from_the_log(tmp_path):
     site = site_of(tmp_path, *FEDERATION)
     assert len(site.grouped_client().data) > 0  # of which the log tells, too
     log = AuditLog(tmp_path / "audit.jsonl", "north")
@@ -153,14 +141,8 @@ def test_what_has_left_is_counted_from_the_log(tmp_path: Path) -> None:
     log.append(lambda _head: {"event": "the rows have changed", "rows": "11"})
     end = log.append(lambda _head: {**line, "question": "01", "refused": "too many"})
     content = evidence(site)
-    assert content["released"] == {
-        "runs": 1,
-        "questions": 1,
-        "refused": 1,
-        "numbers": 18,
-        "smallest_weight": 5.0,
-        "versions_of_rows": 2,
-    }
+    released = {"runs": 1, "questions": 1, "refused": 1, "numbers": 18, "smallest_weight": 5.0}
+    assert content["released"] == {**released, "versions_of_rows": 2}
     assert content["log"] == {"lines": 5, "files": 1, "head": end.hash}
     assert f"the log of 5 lines is whole, {end.hash[:16]}." in content["statement"]
     said = [part for part in evidence_parts(content) if isinstance(part, str)]
@@ -168,7 +150,7 @@ def test_what_has_left_is_counted_from_the_log(tmp_path: Path) -> None:
     assert said[-1] == statement(content)
 
 
-def test_a_log_that_was_changed_gives_no_evidence(tmp_path: Path) -> None:
+def test_a_log_that_was_changed_gives_no_evidence(tmp_path):
     site = site_of(tmp_path, *FEDERATION)
     log = AuditLog(tmp_path / "audit.jsonl", "north")
     log.append(lambda _head: {"event": "one"})
@@ -182,41 +164,37 @@ def test_the_command_attacks_the_site_and_writes_for_its_owner_alone(tmp_path, m
     monkeypatch.setattr(auditing, "audit", partial(auditing.audit, attacks=ATTACKS[:4]))
     site_of(tmp_path, *FEDERATION)
     out = tmp_path / "evidence.json"
-    status, said = invoke("site", "evidence", tmp_path / "site.toml", "--out", out, "--rows", 60)
+    status, said = invoke("site evidence", tmp_path / "site.toml", "--out", out, "--rows", 60)
     assert status == 0, said
-    content = json.loads(out.read_text("utf-8"))
+    content, page = json.loads(out.read_text("utf-8")), out.with_suffix(".html")
     assert content["audit"]["worst"] == 0
     assert said.splitlines()[-1] == content["statement"]
     assert "known attacks read 0 of 48 rows" in content["statement"]
-    page = out.with_suffix(".html").read_text("utf-8")
-    assert content["statement"] in page
-    assert "http" not in page.split("</head>")[1]
-    for path in (out, out.with_suffix(".html")):
-        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert content["statement"] in page.read_text("utf-8")
+    assert "http" not in page.read_text("utf-8").split("</head>")[1]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (out, page)] == [0o600] * 2
     assert not (tmp_path / "site.groups").exists()
     assert not (tmp_path / "audit.jsonl").exists()
 
 
-def test_a_name_that_is_not_of_json_is_refused_before_the_rows_are_read(tmp_path: Path) -> None:
+@pytest.mark.usefixtures("here")
+def test_a_name_that_is_not_of_json_is_refused_before_the_rows_are_read(tmp_path):
     site_of(tmp_path)
     (tmp_path / "rows.csv").unlink()
-    status, said = invoke("site", "evidence", tmp_path / "site.toml", "--out", tmp_path)
-    assert status == 2
-    assert "name a file that ends with .json" in said
+    line = fails("site evidence site.toml --out", tmp_path)
+    assert "name a file that ends with .json" in line
 
 
-def test_names_from_a_file_do_nothing_on_the_page(tmp_path: Path) -> None:
+def test_names_from_a_file_do_nothing_on_the_page(tmp_path):
     rows = "<script>x</script>,age\n" + "".join(f"{i},{i}\n" for i in range(30))
     assert "<script>x" not in evidence_page(evidence(site_of(tmp_path, rows=rows)))
 
 
-def test_the_statement_names_what_attacks_read_of_which_nothing_is_promised(tmp_path: Path) -> None:
+def test_the_statement_names_what_attacks_read_of_which_nothing_is_promised(tmp_path):
     """Else it would say that attacks read no row beside a table in which one does."""
     name = "all rows but one known"
-    readings = (
-        Reading("seeds that are rows", True, Score(), 9, 9),
-        Reading(name, False, Score(7, 7), 2, 0),
-    )
+    seeds = Reading("seeds that are rows", True, Score(), 9, 9)
+    readings = (seeds, Reading(name, False, Score(7, 7), 2, 0))
     audit = Audit("as it is", 48, readings, Advantage(0.1, 0.1), Advantage(0.2, 0.1), 1.01)
     content = evidence(site_of(tmp_path), [audit])
     assert "known attacks read 0 of 48 rows" in content["statement"]

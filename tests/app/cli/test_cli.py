@@ -112,13 +112,6 @@ def test_the_order_of_columns_of_files_and_of_rows_and_the_format_do_not_matter(
     assert json.loads(ran.stdout)["columns"] == ["x", "y"]
 
 
-def test_float32_stays_float32(rows):
-    columns = {name: rows["north"][:, j].astype(np.float32) for j, name in enumerate("xy")}
-    write("north.parquet", **columns)
-    run("fit", "north.parquet", "-k", 2, "--out", "out")
-    assert Model.load("out/model.json").dtype == "float32"
-
-
 def test_every_option_reaches_the_estimator(rows, files):
     write("north.csv", x=rows["north"][:, 0], w=[1.0, 2.0] * 15)
     ran = run(
@@ -212,17 +205,7 @@ def test_a_warning_is_one_line_and_part_of_the_json():
 @pytest.mark.parametrize(
     ("arguments", "line"),
     cases("""
-        names.csv -k 2 --scale none
-            => site 'names', column 'name', row 1 (line 2 of names.csv): 'Ann' is not a number; \
-choose columns with --columns x,y
         north.csv -k 2 --site-column hospital => north.csv has no column 'hospital'; it has x, y
-        nope.csv -k 2 => site 'nope': nope.csv does not exist; check the path
-        empty.csv -k 2 => site 'empty': empty.csv is empty; expected a header line and rows
-        north.csv names.csv -k 2 --columns x,z
-            => site 'names' has no column 'z'; it has name, x, y
-        north.csv other/north.csv -k 2
-            => two sites are called 'north' (north.csv and other/north.csv); \
-give one of them another name, as in north-2=other/north.csv
         =north.csv -k 2 => '=north.csv' must be FILE or NAME=FILE
         north.csv south.csv -k 51
             => -k 51 asks for more clusters than there are rows in all (50); ask for at most 50
@@ -230,13 +213,8 @@ give one of them another name, as in north-2=other/north.csv
         north.csv -k 2 --set fit.tol=nan => fit.tol must be at least 0, not nan
         north.csv -k 2 --set fit.max_iter=0 => fit.max_iter must be at least 1, not 0
         north.csv -k 2 --seed -1 => --seed must be from 0 to 4294967295, not -1
-        north.csv -k 2 --columns x,,y
-            => --columns 'x,,y' has an empty name; write --columns a,b,c
-        north.csv -k 2 --columns x,x => --columns names 'x' twice
         north.csv -k 2 --columns x,y --set weight_column=y
             => --weight-column 'y' is among --columns too; leave it out there
-        north.csv south.csv -k 2 --site-column hospital
-            => --site-column is for one file of all sites, not for 2 files: leave it out
         north.csv -k 2 --set fit.m=1
             => fit.m must be above 1, not 1; near 1, degrees are nearly 0 and 1
         north.csv -k 2 --set fit.m=inf
@@ -249,13 +227,12 @@ leave one of the two out
 leave one of the two out
         north.csv -k 2 --algorithm ffcm
             => --algorithm ffcm is for fuzzy clusters (--fuzzy), not for k-means: leave it out
+        north.csv => Missing option '-k' / '--clusters'; see fedcluster fit --help
         north.csv -k 2 --set fit.participation=0
             => fit.participation must be above 0 and at most 1, not 0
     """),
 )
 def test_bad_input_is_one_line_and_status_2(files, arguments, line):
-    Path("empty.csv").touch()
-    Path("names.csv").write_text("name,x,y\nAnn,5,6\nBob,7,9\n")
     assert fails(f"fit {arguments} --out out") == line
 
 
@@ -342,9 +319,7 @@ def test_no_two_columns_are_renamed_to_one(files):
     assert "'one' in column 'x'" in fails(*fit, "--set", "codes.x.one=a", "--set", "codes.X.one=b")
 
 
-def test_a_site_that_fails_speaks_for_itself_and_what_nobody_expected_is_not_hidden(
-    files, monkeypatch
-):
+def test_a_site_that_fails_speaks_for_itself_and_a_fault_is_not_hidden(files, monkeypatch):
     def failing(*args, **parameters):
         raise error
 
@@ -647,7 +622,6 @@ def test_the_version_is_that_of_the_package():
 
 
 def command(*arguments, **environment):
-    """The installed command in a process of its own."""
     given = [Path(sys.executable).with_name("fedcluster"), *arguments]
     return subprocess.run(given, capture_output=True, text=True, env=os.environ | environment)
 
@@ -709,9 +683,13 @@ def test_a_fit_of_which_too_little_comes_from_the_sites_is_one_line():
     Path("one.csv").write_text("x\n1\n")
     line = fails("fit few.csv -k 2 --algorithm fkm --out out")
     assert line.startswith("FKM needs at least 2 centres from the sites in its first round")
-    line = fails("fit one.csv two=one.csv -k 2 --out out")
-    assert line.startswith("no site sent anything")
-    assert "MinRows(n=2)" in line
+    for given, limit in (
+        ("one.csv two=one.csv", "MinRows(n=2)"),
+        ("few.csv --min-cluster-size 999", "MinClusterSize(p=999)"),
+    ):
+        line = fails(f"fit {given} -k 2 --out out")
+        assert line.startswith("no site sent anything")
+        assert limit in line
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """What is said of columns that one site exports otherwise, and of honest ones: fresh draws."""
 
-from __future__ import annotations
-
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
+from typed import run
 
 from benchmarks.columns import (
     HONEST_KINDS,
@@ -19,7 +18,6 @@ from benchmarks.columns import (
     said,
     verdict,
 )
-from fedcluster_app.cli import app
 
 SEED = 2_027
 """No threshold was tuned on draws of this seed."""
@@ -49,17 +47,16 @@ def test_of_honest_columns_one_in_two_hundred_is_named_at_most(how: str) -> None
     assert columns > 40
 
 
-def test_times_become_hours_and_months_are_dates(tmp_path) -> None:
+@pytest.mark.usefixtures("here")
+def test_times_become_hours_and_months_are_dates():
     for site, hour in (("a", 1), ("b", 2)):
         cells = [f"{i},{hour}:{30 * (i % 2):02d},2023-{i % 12 + 1:02d}" for i in range(30)]
-        (tmp_path / f"{site}.csv").write_text("x,op,month\n" + "\n".join(cells) + "\n")
-    files = [str(tmp_path / f"{site}.csv") for site in "ab"]
-    heard = CliRunner().invoke(app, ["check", *files])
-    assert "not clustered by op and month (dates; --set dates=age makes " in heard.stderr
-    wrong = CliRunner().invoke(app, ["check", *files, "--set", "dates.op=age"])
-    assert "column 'op', it holds times, and no dates; say --set dates.op=hour" in wrong.stderr
-    dated = CliRunner().invoke(app, ["check", *files, "--set", "dates.month=hour"])
-    assert "column 'month', it holds dates without times" in dated.stderr
-    both = ["--set", "dates.op=hour", "--set", "dates.month=month", "--json"]
-    ran = CliRunner().invoke(app, ["check", *files, *both])
-    assert '"op": {"a": [1.25, 0.25], "b": [2.25, 0.25]}' in " ".join(ran.stdout.split())
+        Path(f"{site}.csv").write_text("\n".join(["x,op,month", *cells, ""]))
+    check = "check a.csv b.csv"
+    assert "not clustered by op and month (dates; --set dates=age makes " in run(check).stderr
+    wrong = run(check, "--set", "dates.op=age").stderr
+    assert "column 'op', it holds times, and no dates; say --set dates.op=hour" in wrong
+    dated = run(check, "--set", "dates.month=hour").stderr
+    assert "column 'month', it holds dates without times" in dated
+    both = run(check, "--set", "dates.op=hour", "--set", "dates.month=month", "--json").stdout
+    assert '"op": {"a": [1.25, 0.25], "b": [2.25, 0.25]}' in " ".join(both.split())

@@ -147,9 +147,6 @@ def test_an_index_that_says_nothing_is_a_dash_and_null(model):
         north.csv --label-column x => site 'north' has no column 'x'; it has age, bmi
         north.csv --label-column age => --label-column 'age' is a column of the model
         north.csv --min-cluster-size 0 => --min-cluster-size must be at least 1, not 0
-        north.csv south.csv --site-column kind
-            => --site-column is for one file of all sites, not for
-        away.csv => site 'away': away.csv does not exist; check the path
         thin.csv => site 'thin' has no column 'bmi'; it has age
     """),
 )

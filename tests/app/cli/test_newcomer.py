@@ -1,7 +1,5 @@
 """A newcomer's first afternoon: the pages as they are typed, where nothing else is installed."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -4,30 +4,17 @@
 them, `pairs.laws` says what must hold of each; a failure is shown as a line that runs it again.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import asdict, fields
-from itertools import chain, combinations, islice, product
-from random import Random
+from itertools import chain, islice, product
 from typing import Any
 
 import pytest
-from pairs.arrays import drawn, groups_in, impossible, kept, not_kept, rows
-from pairs.factors import (
-    COMMANDS,
-    JOBS,
-    MEETING,
-    Combination,
-    defaults,
-    factors_of,
-    undeclared,
-    values_in,
-    with_needs,
-)
+from pairs import factors
+from pairs.arrays import groups_in, impossible, kept, not_kept, rows
 from pairs.laws import Case, differences, laws_of
 from pairs.ways import CommandError, commanded, fitted, is_line_of, options, speechless
 from pairs.worlds import World, frames, job_of
@@ -57,28 +44,23 @@ these columns hold texts, dates, gaps and codes."""
 OF_POLICY = r"by the policy of the site: .*"
 """How a site refuses what its own file forbids."""
 
-THREES = int(os.environ.get("FEDCLUSTER_PAIRS_THREES", "300"))
-"""How many combinations of three values are tried, drawn by `SEED`."""
 
 PARTS, NEIGHBOURS = 16, 8
 """Tests that the combinations of a job are parted into, for processes that run side by side, and
 combinations in a row whose turn it is to be held against the same law."""
 
 
-def written(job: str, c: Combination) -> str:
-    """A combination as a line: what is not as by default."""
-    usual = defaults(job)
+def written(job: str, c: factors.Combination) -> str:
+    usual = factors.defaults(job)
     return "; ".join([job, *(f"{name}={c[name]}" for name in c if c[name] != usual[name])])
 
 
 def read(line: str) -> tuple[str, dict[str, str]]:
-    """A combination from its line."""
     job, _, values = line.partition("; ")
-    return job, with_needs(job) | dict(values_in(values))
+    return job, factors.with_needs(job) | dict(factors.values_in(values))
 
 
-def broken(job: str, c: Combination, place: int, *, all_laws: bool = False) -> list[str]:
-    """The laws that a combination breaks, each with the line that runs it again."""
+def broken(job: str, c: factors.Combination, place: int, *, all_laws: bool = False) -> list[str]:
     found = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -100,26 +82,25 @@ def broken(job: str, c: Combination, place: int, *, all_laws: bool = False) -> l
 @pytest.fixture(autouse=True)
 def _searches_are_short(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """In `make test` all searches have few runs."""
-    if request.node.get_closest_marker("long"):
-        return
-    shorten(monkeypatch.setattr)
+    if not request.node.get_closest_marker("long"):
+        shorten(monkeypatch.setattr)
 
 
 def test_every_option_has_values() -> None:
-    assert undeclared() == {}
+    assert factors.undeclared() == {}
 
 
 SHOWN = {"--out", "--overwrite", "--json", "--quiet", "--keep-names"}
 """Options of what is shown and written of a result."""
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", factors.JOBS)
 def test_every_option_of_a_command_is_said_in_a_combination(job: str) -> None:
     """A value of a factor says it, and the law of commands holds it against the job."""
     said: set[str] = set()
     for c in kept(job):
         world = World(job, c, frames(c))
-        if c["way"] in COMMANDS and not speechless(world):
+        if c["way"] in factors.COMMANDS and not speechless(world):
             said |= {word.split("=")[0] for word in options(world) if word.startswith("-")}
     command = get_command(app).commands[job]  # type: ignore[attr-defined]
     names = [{*each.opts} for each in command.params if each.param_type_name == "option"]
@@ -127,16 +108,19 @@ def test_every_option_of_a_command_is_said_in_a_combination(job: str) -> None:
     assert not SHOWN & said
 
 
-@pytest.mark.parametrize("job", JOBS)
+def holds(lines: list[str]) -> None:
+    assert not lines, "\n".join([f"{len(lines)} laws are broken", *lines])
+
+
+@pytest.mark.parametrize("job", factors.JOBS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_combinations_of_every_pair_obey_the_laws(job: str, part: int) -> None:
     rows = list(enumerate(kept(job)))[part::PARTS]
-    found = [line for place, c in rows for line in broken(job, c, place // NEIGHBOURS)]
     assert rows
-    assert not found, "\n".join([f"{len(found)} laws are broken", *found])
+    holds([line for place, c in rows for line in broken(job, c, place // NEIGHBOURS)])
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", factors.JOBS)
 def test_a_pair_in_no_combination_is_refused_by_the_table_and_asks_nobody(job, monkeypatch):
     """Trying fails where a site is asked. What rows hold, and a site's policy, are no options.
 
@@ -151,10 +135,12 @@ def test_a_pair_in_no_combination_is_refused_by_the_table_and_asks_nobody(job, m
     others = {pair: str(refused[pair]) for pair, row in rows.items() if row is None}
     assert [s for s in others.values() if not re.search(f"{OF_ROWS}|{OF_POLICY}", s)] == []
     monkeypatch.setattr(LocalEngine, "ask", lambda *_: pytest.fail("a site was asked"))
-    of_job = [pair for pair, row in rows.items() if row and dict(pair).keys() <= {*JOBS[job][1]}]
+    of_job = [
+        pair for pair, row in rows.items() if row and dict(pair).keys() <= {*factors.JOBS[job][1]}
+    ]
     said = {str(refused[pair]): pair for pair in of_job}
     for pair, way in product(said.values(), ("pandas", "files") if job == "fit" else ("files",)):
-        world = World(job, c := with_needs(job, *pair) | {"way": way}, frames(c))
+        world = World(job, c := factors.with_needs(job, *pair) | {"way": way}, frames(c))
         if not speechless(world):
             with pytest.raises((InputError, ValueError, CommandError)) as caught:
                 (fitted if job == "fit" else commanded)(world)
@@ -164,27 +150,11 @@ def test_a_pair_in_no_combination_is_refused_by_the_table_and_asks_nobody(job, m
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", factors.JOBS)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_combination_obeys_all_laws(job: str, part: int) -> None:
     drawn = islice(rows(job, SEED), part, None, PARTS)
-    found = [line for c in drawn for line in broken(job, c, 0, all_laws=True)]
-    assert not found, "\n".join([f"{len(found)} laws are broken", *found])
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("part", range(PARTS))
-def test_combinations_of_three_obey_all_laws(part: int) -> None:
-    """Of factors that meet in one place."""
-    values = [(name, value) for name in MEETING for value in factors_of("fit")[name]]
-    wanted = map(frozenset, combinations(values, 3))
-    threes = drawn("fit", (t for t in wanted if len(dict(t)) == 3), Random(SEED))
-    found = [
-        line
-        for c in islice(threes, part, THREES, PARTS)
-        for line in broken("fit", c, 0, all_laws=True)
-    ]
-    assert not found, "\n".join([f"{len(found)} laws are broken", *found])
+    holds([line for c in drawn for line in broken(job, c, 0, all_laws=True)])
 
 
 BROKEN = (
@@ -203,16 +173,9 @@ which side of an edge, the mean, a row is counted for the median; whether a shar
 site tells is below 0, which the coordinator refuses."""
 
 
-@pytest.mark.parametrize("line", BROKEN)
-def test_a_law_that_was_broken_holds(line: str) -> None:
-    found = broken(*read(line), place=0, all_laws=True)
-    assert not found, "\n".join(found)
-
-
-@pytest.mark.skipif(not GIVEN, reason="no combination is given by FEDCLUSTER_PAIRS")
-def test_a_combination_again() -> None:
-    found = broken(*read(GIVEN), place=0, all_laws=True)
-    assert not found, "\n".join(found)
+@pytest.mark.parametrize("line", [GIVEN] if GIVEN else BROKEN)
+def test_a_law_that_was_broken_holds_again(line: str) -> None:
+    holds(broken(*read(line), place=0, all_laws=True))
 
 
 def test_a_fit_that_is_sent_is_of_its_kind_and_says_the_same() -> None:
@@ -229,7 +192,7 @@ def test_a_fit_that_is_sent_is_of_its_kind_and_says_the_same() -> None:
         assert differences(asdict(job), asdict(again)) == []
 
 
-@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.parametrize("job", factors.JOBS)
 def test_a_line_is_read_as_it_was_written(job: str) -> None:
-    c = {name: list(values)[-1] for name, values in factors_of(job).items()}
+    c = {name: list(values)[-1] for name, values in factors.factors_of(job).items()}
     assert read(written(job, c)) == (job, c)

@@ -183,14 +183,6 @@ def test_what_the_permit_does_not_cover_is_refused_by_name(trial):
             fit(trial, job, columns=columns)
 
 
-def test_rounds_run_out_and_no_restart_gives_them_back(trial):
-    granted(trial, "--rounds", 2)
-    with pytest.raises(SiteError, match="is for 2 rounds, and all are used"):
-        fit(trial)
-    with pytest.raises(SiteError, match="is for 2 rounds, and all are used"):
-        engine(trial).introduce()
-
-
 def test_a_permit_that_is_revoked_ends_a_site_that_runs(trial):
     granted(trial)
     running = engine(trial)
@@ -293,9 +285,7 @@ WITHOUT = f"round 1: 0 of 3 sites answered (north: refused the question: {NO_PER
         ),
     ],
 )
-def test_a_run_that_no_permit_covers_is_told_to_name_another(
-    error, permit, permits, advice, tmp_path
-):
+def test_a_run_without_a_permit_is_told_to_name_one(error, permit, permits, advice, tmp_path):
     """To resume it would ask the same again."""
     folder = tmp_path / "runs" / "run-1"
     (tmp_path / "permits").mkdir()
@@ -345,16 +335,6 @@ def test_a_log_is_shown_before_it_is_said_that_its_end_was_cut_off(trial):
     status, said = invoke("site log", toml(trial, "south"))
     gone = "is gone, and audit.head tells of it: put back a copy"
     assert (status, gone in said) == (2, True), said
-
-
-def test_a_question_that_is_gone_is_named_by_the_log(trial):
-    granted(trial)
-    running = engine(trial)
-    running.choose(["age"])
-    running.introduce()
-    next((trial / "sites/north/logs/questions").iterdir()).unlink()
-    status, said = invoke("site log", toml(trial))
-    assert (status, "the question of line 3 of the log is gone" in said) == (2, True), said
 
 
 def test_a_log_that_breaks_while_a_site_runs_stops_its_answers(trial):

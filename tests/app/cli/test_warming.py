@@ -1,7 +1,5 @@
 """``fedcluster warm-up``: it runs what fits run, says which, and how many kernels that compiled."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -10,66 +8,59 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typed
 from sklearn.base import clone
-from typer.testing import CliRunner
 
 from fedcluster import FederatedFuzzyCMeans, FederatedGaussianMixture, FederatedKMeans
 from fedcluster.algorithms import FedAvg
 from fedcluster.engines import warming as once
-from fedcluster.kernels import runtime
+from fedcluster.kernels import iteration, runtime
 from fedcluster.kernels.runtime import announcer, compiled_mark
 from fedcluster_app.cli import _warming as warming
-from fedcluster_app.cli import app
 
 
 @pytest.fixture(autouse=True)
-def mark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    """Return the mark that the kernels of a machine of its own would have."""
+def mark(monkeypatch, tmp_path):
+    """The mark that the kernels of a machine of its own would have."""
     path = tmp_path / "cache" / "all.compiled"
     for module in (warming, once):
         monkeypatch.setattr(module, "compiled_mark", lambda: path)
     return path
 
 
-def run(*arguments: str) -> Any:
-    ran = CliRunner().invoke(app, ["warm-up", *arguments])
-    assert ran.exit_code == 0, ran.output
-    return ran
+@pytest.fixture
+def jobs(monkeypatch):
+    """Jobs that do nothing but compile so many kernels, by their names."""
+    made: dict[str, int] = {}
 
+    def job(name):
+        announcer.compiled += made[name]
 
-def test_every_job_is_done_and_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
-    done: list[str] = []
-
-    def compiles(name: str) -> Any:
-        def job() -> None:
-            done.append(name)
-            announcer.compiled += 2
-
-        return name, job
+    def every():
+        return ((name, lambda name=name: job(name)) for name in made)
 
     monkeypatch.setattr(announcer, "compiled", 0)
-    monkeypatch.setattr(warming, "jobs", lambda: iter([compiles("a"), compiles("b")]))
+    monkeypatch.setattr(warming, "jobs", every)
+    return made
+
+
+def test_every_job_is_done_and_told_of(jobs):
+    jobs |= {"a": 2, "b": 2}
     said: list[str] = []
     assert warming.warmed(said.append) == 4
-    assert done == ["a", "b"]
     assert said == ["compiling kernels, 1 of 2: a", "compiling kernels, 2 of 2: b"]
 
 
 @pytest.mark.parametrize(
     ("compiled", "line"), [(3, "Compiled 3 kernels in 0 seconds."), (0, "No ")]
 )
-def test_it_says_how_many_it_compiled(monkeypatch, compiled, line):
-    monkeypatch.setattr(announcer, "compiled", 0)
-
-    def job() -> None:
-        announcer.compiled += compiled
-
-    monkeypatch.setattr(warming, "jobs", lambda: iter([("a", job)]))
-    assert run().stdout.startswith(line)
-    assert run("--quiet").output == ""
+def test_it_says_how_many_it_compiled(jobs, compiled, line):
+    jobs["a"] = compiled
+    assert typed.run("warm-up").stdout.startswith(line)
+    assert typed.invoke("warm-up --quiet") == (0, "")
 
 
-def test_the_jobs_are_small_fits_of_every_kind() -> None:
+def test_the_jobs_are_small_fits_of_every_kind():
     """The fastest of them run here; `select_k` and the wide ones take seconds each."""
     jobs = dict(warming.jobs())
     assert len(jobs) > 20
@@ -108,18 +99,18 @@ FITS: dict[str, Any] = {
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("n", [60, 6000])
 @pytest.mark.parametrize("name", FITS)
-def test_no_fit_compiles_after_it(name: str, n: int, dtype: type) -> None:
+def test_no_fit_compiles_after_it(name, n, dtype):
     if not compiled_mark().exists():
         pytest.skip("kernels are not compiled on this machine: make warm")
     rng = np.random.default_rng(0)
-    X: Any = (rng.normal(size=(n, 4)) + 6 * rng.integers(3, size=(n, 1))).astype(dtype)
+    X = (rng.normal(size=(n, 4)) + 6 * rng.integers(3, size=(n, 1))).astype(dtype)
     before = announcer.compiled
     model = clone(FITS[name]).set_params(random_state=0).fit(X, sites=np.arange(n) % 3)
     model.predict(X)
     assert announcer.compiled == before
 
 
-def test_an_account_without_any_folder_for_kernels_is_told_how_to_name_one() -> None:
+def test_an_account_without_any_folder_for_kernels_is_told_how_to_name_one():
     """numba raises its own error as the kernels are imported, here for want of another way."""
     env = {**os.environ, "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
     env.pop("NUMBA_CACHE_DIR", None)
@@ -129,16 +120,21 @@ def test_an_account_without_any_folder_for_kernels_is_told_how_to_name_one() -> 
     assert (ran.returncode, "set NUMBA_CACHE_DIR to a folder of yours" in line) == (2, True), line
 
 
-def test_a_site_compiles_once_on_a_machine(monkeypatch: pytest.MonkeyPatch, mark: Path) -> None:
-    said: list[str] = []
-    began: list[list[str]] = []
+@pytest.fixture
+def began(monkeypatch, jobs):
+    """The commands that were begun, and done here."""
+    commands: list[list[str]] = []
 
-    def runs(command: list[str], **_options: Any) -> None:
-        began.append(command)
+    def runs(command, **_options):
+        commands.append(command)
         warming.warmed(lambda _what: None)
 
-    monkeypatch.setattr(warming, "jobs", lambda: iter([]))
     monkeypatch.setattr(subprocess, "run", runs)
+    return commands
+
+
+def test_a_site_compiles_once_on_a_machine(began, mark):
+    said: list[str] = []
     for _ in range(2):
         once.ensure_warmed(said.append)
     assert began == [[sys.executable, "-P", "-m", "fedcluster_app", "warm-up", "--quiet"]]
@@ -146,31 +142,24 @@ def test_a_site_compiles_once_on_a_machine(monkeypatch: pytest.MonkeyPatch, mark
     assert said == ["compiling numerical kernels, once on this machine: about two minutes"]
 
 
-def test_one_who_waited_for_another_does_not_compile_again(monkeypatch, mark):
-    def other_has_done_it(_what: str) -> None:
+def test_one_who_waited_for_another_does_not_compile_again(began, mark):
+    def other_has_done_it(_what):
         mark.parent.mkdir()
         mark.touch()
 
-    monkeypatch.setattr(subprocess, "run", pytest.fail)
     once.ensure_warmed(other_has_done_it)
+    assert began == []
 
 
-def test_a_cache_that_cannot_be_written_stops_nobody(monkeypatch, tmp_path):
-    (tmp_path / "file").touch()
-    for module in (warming, once):
-        monkeypatch.setattr(module, "compiled_mark", lambda: tmp_path / "file" / "all.compiled")
-    monkeypatch.setattr(warming, "jobs", lambda: iter([]))
-    began: list[object] = []
-    monkeypatch.setattr(subprocess, "run", lambda *command, **_: began.append(command))
+def test_a_cache_that_cannot_be_written_stops_nobody(began, mark):
+    mark.parent.touch()
     once.ensure_warmed(lambda _what: None)
     assert len(began) == 1
-    assert warming.warmed(lambda _what: None) == announcer.compiled
+    assert warming.warmed(lambda _what: None) == announcer.compiled == 0
 
 
-def test_the_mark_is_beside_the_kernels() -> None:
-    from fedcluster.kernels import iteration as lloyd
-
-    kernels = [each for each in vars(lloyd).values() if hasattr(each, "stats")]
+def test_the_mark_is_beside_the_kernels():
+    kernels = [each for each in vars(iteration).values() if hasattr(each, "stats")]
     folders = {each.stats.cache_path for each in kernels} - {None}  # parts of others have none
     assert set(map(Path, folders)) == {compiled_mark().parent}
 
@@ -196,17 +185,14 @@ print(announcer.compiled, compiled_mark())
 """
 
 
-def test_what_one_account_compiled_serves_another_that_may_not_write_there(tmp_path: Path) -> None:
+def test_what_one_account_compiled_serves_another_that_may_not_write_there(tmp_path):
     """Before, every account of a machine compiled all kernels for itself."""
     shared, home = tmp_path / "shared", tmp_path / "home"
+    env = {**os.environ, "NUMBA_CACHE_DIR": str(shared), "XDG_CACHE_HOME": str(home)}
 
-    def called(own: Path) -> list[str]:
-        given = {"NUMBA_CACHE_DIR": str(shared), "XDG_CACHE_HOME": str(home)}
-        command = [sys.executable, "-c", CALLS_A_KERNEL, str(own), str(shared)]
-        ran = subprocess.run(
-            command, env=os.environ | given, capture_output=True, text=True, check=True
-        )
-        return ran.stdout.split()
+    def called(own):
+        command = [sys.executable, "-c", CALLS_A_KERNEL, own, shared]
+        return subprocess.check_output(command, env=env, text=True).split()
 
     compiled, mark = called(shared)
     assert compiled == "1"
