@@ -48,27 +48,29 @@ def fitted(columns: tuple[str, ...], **how: Any) -> Model:
     return model_of(execute(fit_of(how.pop("k", 3), prepare=prepare, **how), engine))
 
 
+MEAN = {"missing": "mean"}
 MODELS = {
-    "texts": lambda: fitted(("x", "y", "town"), prepare={"missing": "mean"}),
+    "trimmed": lambda: fitted(("x", "y"), trim=0.1, prepare=MEAN),
+    "any shape": lambda: fitted(("x", "y"), k="auto", model="merged", prepare=MEAN),
+    "texts": lambda: fitted(("x", "y", "town"), prepare=MEAN),
     "fewer columns": lambda: fitted(("y",), k=4, prepare={"missing": "drop"}),
-    "trimmed": lambda: fitted(("x", "y"), trim=0.1, prepare={"missing": "mean"}),
-    "mixture": lambda: fitted(("x", "y"), k=2, model="mixture", prepare={"missing": "mean"}),
+    "mixture": lambda: fitted(("x", "y"), k=2, model="mixture", prepare=MEAN),
     "gaps": lambda: fitted(("x", "y"), k=2, prepare={"missing": "ignore"}),
-    "any shape": lambda: fitted(("x", "y"), k="auto", model="merged", prepare={"missing": "mean"}),
     "as they are": lambda: Model(np.array([[0.0, 0.0], [7.0, -6.0]]), np.ones(2), ("x", "y")),
 }
+SITES = {"north": rows(1), "south": rows(2)}
+BOTH = LocalEngine(Client(site, each) for site, each in SITES.items())
 
 
 @pytest.mark.parametrize("name", MODELS)
 def test_pairs_are_those_of_predicted_rows(name: str) -> None:
     """By weight; a row that a preparation drops or that is trimmed is of no cluster."""
     one, other = MODELS["fewer columns"](), MODELS[name]()
-    sites = {"north": rows(1), "south": rows(2)}
-    engine = LocalEngine(Client(site, each, [MinClusterSize(1)]) for site, each in sites.items())
+    engine = LocalEngine(Client(site, each, [MinClusterSize(1)]) for site, each in SITES.items())
     for first, second in ((one, other), (other, one)):
         report = execute(Evaluate(first, n_references=0, beside=second), engine)
         table = np.zeros((len(first.weights) + 1, len(second.weights) + 1))
-        for each in sites.values():
+        for each in SITES.values():
             np.add.at(table, (labels(first, each), labels(second, each)), row_weights(each))
         assert report.beside is not None
         np.testing.assert_array_equal(report.beside.rows, table)
@@ -82,22 +84,21 @@ def labels(model: Model, data: Data) -> Any:
     return model.assignment.labels(how.aligned(data))
 
 
-def test_scores_beside_another_model_are_those_without_it() -> None:
+def test_scores_beside_another_model_are_those_without_it_at_the_cost_of_the_pairs() -> None:
     model = MODELS["texts"]()
-    engine = LocalEngine([Client("north", rows(1)), Client("south", rows(2))])
-    alone, both = (
-        execute(Evaluate(model, n_references=0, profile=True, beside=each), engine)
-        for each in (None, MODELS["gaps"]())
+    alone, both, plain = (
+        execute(Evaluate(model, n_references=0, profile=True, beside=each), BOTH)
+        for each in (None, MODELS["gaps"](), MODELS["as they are"]())
     )
     assert alone.outcome.value == both.outcome.value
     assert content_of(both)["profiles"] == content_of(alone)["profiles"]
     assert alone.beside is None
+    sent, before = plain.outcome.values_sent(), alone.outcome.values_sent()
+    assert max(sent[site] - before[site] for site in SITES) <= 4 * 3 + 1
+    assert Agreement(4).answer_shape(State.at(np.zeros((3, 1))), 1) == (12, 0)
     told = procedure_of(Evaluate(model, beside=MODELS["mixture"]())).steps()
     names = {step.__name__ if isinstance(step, type) else type(step).__name__ for step in told}
     assert {"Agreement", "Lloyd", "GaussianMixture"} <= names
-
-
-# What pairs of clusters tell of single rows
 
 
 def two_halves(edge: float) -> AssignedRows:
@@ -106,12 +107,12 @@ def two_halves(edge: float) -> AssignedRows:
 
 
 EDGES = np.linspace(-1.5, 1.5, 31)
+NORMAL = Data(np.random.default_rng(3).normal(size=(60, 1)))
 
 
 def test_pairs_of_models_that_differ_by_little_tell_less_than_a_step_of_k_means() -> None:
     """Limits hold back a line of few rows, and differences of lines tell the same rows in both."""
-    data = Data(np.random.default_rng(3).normal(size=(60, 1)))
-    engine = LocalEngine([Client("north", data, [MinClusterSize(5)])])
+    engine = LocalEngine([Client("north", NORMAL, [MinClusterSize(5)])])
     for edge in EDGES[::2]:
         crossing = run_plan(crossed(two_halves(-5.0), two_halves(edge)), engine).value
         [step] = engine.ask([Task(Lloyd(), State.at(np.array([[edge - 1.0], [edge + 1.0]])))])
@@ -122,8 +123,7 @@ def test_pairs_of_models_that_differ_by_little_tell_less_than_a_step_of_k_means(
 
 
 def test_no_difference_of_pairs_is_about_fewer_rows_than_a_group() -> None:
-    data = Data(np.random.default_rng(3).normal(size=(60, 1)))
-    engine = LocalEngine([Client("north", data, [], Groups(5, scale="none"))])
+    engine = LocalEngine([Client("north", NORMAL, [], Groups(5, scale="none"))])
     least = np.inf
     for one in EDGES[::10]:
         tables = [
@@ -133,9 +133,6 @@ def test_no_difference_of_pairs_is_about_fewer_rows_than_a_group() -> None:
         steps = np.diff([table[:2, 0] for table in tables], axis=0)  # rows between two edges
         least = min(least, steps[steps != 0].min())
     assert least >= 5
-
-
-# At a site
 
 
 @pytest.mark.parametrize("place", [0, 1])
@@ -178,19 +175,6 @@ def test_what_is_hidden_or_of_no_cluster_is_said() -> None:
 
 
 def test_a_model_that_says_nothing_of_columns_is_refused() -> None:
-    engine = LocalEngine([Client("north", rows(1)), Client("south", rows(2))])
     lacking = Model(np.array([[0.0], [7.0]]), np.ones(2), ("z",))
     with pytest.raises(SiteError, match="there is no column 'z'"):
-        execute(Evaluate(MODELS["texts"](), beside=lacking), engine)
-
-
-def test_the_number_of_pairs_is_the_cost() -> None:
-    engine = LocalEngine([Client("north", rows(1)), Client("south", rows(2))])
-    model = MODELS["texts"]()
-    sent = [
-        execute(Evaluate(model, n_references=0, beside=each), engine).outcome.values_sent()
-        for each in (None, MODELS["as they are"]())
-    ]
-    more = {site: sent[1][site] - sent[0][site] for site in sent[0]}
-    assert max(more.values()) <= 4 * 3 + 1
-    assert Agreement(4).answer_shape(State.at(np.zeros((3, 1))), 1) == (12, 0)
+        execute(Evaluate(MODELS["texts"](), beside=lacking), BOTH)

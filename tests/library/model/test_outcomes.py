@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 from typed import fails, run
@@ -57,29 +58,24 @@ def compared(
 ) -> tuple[OutcomeComparison, ...]:
     """The comparisons of rows of which cluster j has x = j."""
     limits: list[Filter] = [MinRows(2), MinClusterSize(least)]
-    columns = tuple(
-        Column(name, "text", ("p", "q", "r")) if name == "ward" else Column(name)
-        for name in COLUMNS
-    )
+    ward = Column("ward", "text", ("p", "q", "r"))
+    columns = tuple(ward if name == "ward" else Column(name) for name in COLUMNS)
     clients = [
         Client(f"s{s:.0f}", Data(rows[rows[:, 5] == s], columns=columns), limits, protection=groups)
         for s in np.unique(rows[:, 5])
     ]
     model = Model(np.arange(float(k))[:, None], np.ones(k), ("x",))
-    report = execute(Compare(model, outcomes, time), LocalEngine(clients))
-    found: tuple[OutcomeComparison, ...] = report.outcome.value.outcomes
-    return found
+    found = execute(Compare(model, outcomes, time), LocalEngine(clients)).outcome.value
+    return tuple(found.outcomes)
 
 
 def tables_of(k: int, rows: np.ndarray, j: int, levels: int) -> np.ndarray:
     """The counts of a column, by site, cluster and level."""
-    count = [
-        ((rows[:, 5] == s) & (rows[:, 0] == c) & (rows[:, j] == level)).sum()
-        for s in np.unique(rows[:, 5])
-        for c in range(k)
-        for level in range(levels)
-    ]
-    return np.array(count, float).reshape(-1, k, levels)
+    of_site = [rows[rows[:, 5] == s] for s in np.unique(rows[:, 5])]
+    table = np.zeros((len(of_site), k, levels))
+    for counts, own in zip(table, of_site, strict=True):
+        np.add.at(counts, (own[:, 0].astype(int), own[:, j].astype(int)), 1)
+    return table
 
 
 def clock_tests(days: np.ndarray, died: np.ndarray, c: np.ndarray, site: np.ndarray) -> float:
@@ -110,22 +106,16 @@ def test_tests_equal_those_of_the_pooled_rows(seed):
     welch = stats.f_oneway(*groups, equal_var=False)
     assert cost.test.statistic == pytest.approx(welch.statistic, rel=1e-9)
     assert cost.test.p == pytest.approx(welch.pvalue, rel=1e-8)
-    errors = [
-        np.linalg.lstsq(np.eye(9)[site] if i else np.c_[np.eye(9)[site], np.eye(k)[c]], y - y.min())
-        for i in range(2)
-    ]
-    full, sites = (
-        float(((y - y.min() - X @ e[0]) ** 2).sum())
-        for X, e in zip(
-            (np.c_[np.eye(9)[site], np.eye(k)[c]], np.eye(9)[site]), errors, strict=True
-        )
+    sites, both = np.eye(9)[site], np.c_[np.eye(9)[site], np.eye(k)[c]]
+    within, full = (
+        float(((y - y.min() - X @ np.linalg.lstsq(X, y - y.min())[0]) ** 2).sum())
+        for X in (sites, both)
     )
     left = len(y) - len(np.unique(site)) - k + 1
-    assert cost.by_site.statistic == pytest.approx((sites - full) / (k - 1) / full * left, rel=1e-9)
-    assert cost.ranks is not None
-    assert cost.ranks.between is not None
-    low, high = cost.ranks.between
-    assert low - 1e-9 <= stats.kruskal(*groups).statistic <= high + 1e-9
+    expected = (within - full) / (k - 1) / full * left
+    assert cost.by_site.statistic == pytest.approx(expected, rel=1e-9)
+    ranks: Any = cost.ranks
+    assert ranks.between[0] - 1e-9 <= stats.kruskal(*groups).statistic <= ranks.between[1] + 1e-9
     corrected = [each.corrected[0] for each in (died, ward, cost)]
     assert corrected == holm([each.test.p for each in (died, ward, cost)])
     gaps = np.isnan(rows[:, [1, 4, 3]]).sum(axis=0)
@@ -158,14 +148,10 @@ def test_survival_lies_within_its_stated_error(seed):
 def test_each_time_in_a_cell_of_its_own_gives_the_log_rank_test_itself():
     rng = np.random.default_rng(1)
     days, died, c = rng.integers(0, 9, 90), rng.random(90) < 0.7, rng.integers(0, 2, 90)
-    events, censored = (
-        np.array(
-            [[[((days == t) & (c == j) & (died == d)).sum() for t in range(9)] for j in (0, 1)]]
-        )
-        for d in (True, False)
-    )
+    cells = np.zeros((2, 1, 2, 9))
+    np.add.at(cells[:, 0], (died.astype(int), c, days), 1)
     one, other = (stats.CensoredData.right_censored(days[c == j], ~died[c == j]) for j in range(2))
-    test, _, _ = log_rank(events.astype(float), censored.astype(float))
+    test, _, _ = log_rank(cells[1], cells[0])
     assert test.p == pytest.approx(stats.logrank(one, other).pvalue, rel=1e-9)
 
 
@@ -193,11 +179,8 @@ def test_small_tables_are_tested_exactly():
     rng = np.random.default_rng(0)
     table = np.array([[[4.0, 1.0, 0.0], [1.0, 3.0, 1.0], [0.0, 1.0, 4.0]]])
     found = counts_compared("level", ("p", "q", "r"), table).test
-    a, b = (np.repeat([0, 1, 2], 5) for _ in range(2))
-    chi = [
-        float(((np.eye(3)[a].T @ np.eye(3)[rng.permutation(b)] - 5 / 3) ** 2).sum() * 3 / 5)
-        for _ in range(9999)
-    ]
+    a = np.eye(3)[np.repeat([0, 1, 2], 5)]
+    chi = [((a.T @ rng.permutation(a) - 5 / 3) ** 2).sum() * 3 / 5 for _ in range(9999)]
     assert found.p == pytest.approx(np.mean(np.array(chi) >= found.statistic - 1e-9), abs=0.01)
     assert counts_compared("none", ("0", "1"), np.zeros((2, 3, 2))).test.p != 0
 
@@ -213,9 +196,8 @@ def test_clusters_that_differ_nowhere_are_said_to_differ_in_one_study_of_twenty(
         died = [rng.random(80) < r for r in rate]
         days = [rng.exponential(1 / r, 80) for r in rate]
         cells = [np.minimum(each * 4, 19).astype(int) for each in days]
-        pairs = zip(c, died, cells, strict=True)
         both = np.zeros((2, 4, 3, 20))
-        for s, (cs, ds, ts) in enumerate(pairs):
+        for s, (cs, ds, ts) in enumerate(zip(c, died, cells, strict=True)):
             np.add.at(both[:, s], (ds.astype(int), cs, ts), 1)
         tables = both.sum(axis=3).transpose(1, 2, 0)
         rejected[at] = [
@@ -304,9 +286,9 @@ def test_rows_of_a_group_count_as_one(seed):
     tests = [
         [
             (o.test.p, *o.test.df, o.by_site.statistic, *(e.low for e in o.effect.values()))
-            for o in f
+            for o in each
         ]
-        for f in (own, found)
+        for each in (own, found)
     ]
     assert tests[1] == [pytest.approx(each, rel=1e-8) for each in tests[0]]
     assert [o.ranks for o in found] == [None] * 3
@@ -337,12 +319,9 @@ def test_what_cannot_be_compared_is_refused(outcomes, time, says):
 
 def test_a_negative_time_is_refused_with_its_site():
     k, rows = study(1)
-    days = rows[rows[:, 5] == 1, 2]
-    days[:2] = [-4.0, -0.5]
-    rows[rows[:, 5] == 1, 2] = days
-    with pytest.raises(
-        InputError, match="time 'days' is negative in 2 of the rows at s1: mend these"
-    ):
+    rows[np.flatnonzero(rows[:, 5] == 1)[:2], 2] = [-4.0, -0.5]
+    said = "time 'days' is negative in 2 of the rows at s1: mend these"
+    with pytest.raises(InputError, match=said):
         compared(k, rows, "died", time="days")
     assert compared(k, rows, "died", "days")[1].kind == "number"
     rows[:, 2] = np.where(rows[:, 2] < 0, 0.0, rows[:, 2])
@@ -352,10 +331,9 @@ def test_a_negative_time_is_refused_with_its_site():
 def test_the_command_says_what_python_does(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     k, rows = study(2)
-    for s in np.unique(rows[:, 5]):
-        own = rows[rows[:, 5] == s]
-        lines = [",".join("" if np.isnan(v) else f"{v!r}" for v in row.tolist()) for row in own]
-        Path(f"s{s:.0f}.csv").write_text("\n".join([",".join(COLUMNS), *lines]) + "\n")
+    table = pd.DataFrame(rows, columns=COLUMNS)
+    for s, part in table.groupby("site"):
+        part.to_csv(f"s{s:.0f}.csv", index=False)
     files = sorted(map(str, tmp_path.glob("s*.csv")))
     Model(np.arange(float(k))[:, None], np.ones(k), ("x",)).save("model.json")
     ran = run("compare model.json", *files, "--outcome", "died", "--outcome", "cost", "--out", "c")

@@ -1,5 +1,6 @@
 """Rows drawn from a model alone: they are shaped like the sites', and hold its clusters."""
 
+from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -31,17 +32,15 @@ def rows(seed: int = 0, *, offsets: bool = False) -> dict[str, pd.DataFrame]:
         z = rng.choice(3, 240 - 60 * place, p=np.roll([0.5, 0.3, 0.2], place))
         shared = rng.normal(size=len(z))
         off = 25.0 * (place == 2) * offsets
-        table = pd.DataFrame(
-            {
-                "ward": np.where(rng.random(len(z)) < 0.6, np.array(["a", "b", "c, d"])[z], "a"),
-                "glucose": np.array([90.0, 130, 170])[z] + 8 * shared + off,
-                "lactate": np.array([1.0, 4.0, 2.0])[z] + 0.2 * shared + rng.normal(0, 0.2, len(z)),
-                "smoker": (rng.random(len(z)) < np.array([0.1, 0.9, 0.5])[z]).astype(int),
-                "stay": np.exp(np.array([1.0, 2.0, 4.0])[z] + rng.normal(0, 0.3, len(z))),
-                "born": np.datetime64("1950-01-01")
-                + (3000 * z + rng.normal(0, 600, len(z))).astype("timedelta64[D]"),
-            }
-        )
+        made = {
+            "ward": np.where(rng.random(len(z)) < 0.6, np.array(["a", "b", "c, d"])[z], "a"),
+            "glucose": np.array([90.0, 130, 170])[z] + 8 * shared + off,
+            "lactate": np.array([1.0, 4.0, 2.0])[z] + 0.2 * shared + rng.normal(0, 0.2, len(z)),
+            "smoker": (rng.random(len(z)) < np.array([0.1, 0.9, 0.5])[z]).astype(int),
+            "stay": np.exp(np.array([1.0, 2.0, 4.0])[z] + rng.normal(0, 0.3, len(z))),
+        }
+        days = (3000 * z + rng.normal(0, 600, len(z))).astype("timedelta64[D]")
+        table = pd.DataFrame(made).assign(born=np.datetime64("1950-01-01") + days)
         table.loc[rng.random(len(z)) < 0.1, "lactate"] = np.nan
         tables[name] = table
     return tables
@@ -51,36 +50,35 @@ DATES = {"born": "age:2020-01-01"}
 STANDARD = {"missing": "mean", "dates": DATES}
 
 
-def prepared(**said: Any) -> dict[str, Any]:
-    return {"prepare": PreprocessingSpec(**STANDARD | said), "random_state": 0}
-
-
+LOG = {"log": ("stay",)}
 BOUNDS = {"glucose": (40.0, 260.0), "lactate": (0.0, 8.0), "smoker": (0, 1), "stay": (0.0, 120.0)}
-KINDS: dict[str, Any] = {
-    "standard": lambda: FederatedKMeans(3, **prepared()),
-    "log": lambda: FederatedKMeans(3, **prepared(log=("stay",))),
-    "robust": lambda: FederatedKMeans(3, **prepared(scale="robust", log=("stay",))),
-    "minmax": lambda: FederatedKMeans(
-        3, **prepared(scale="minmax", bounds=BOUNDS | {"born": (0.0, 120.0)})
-    ),
-    "gaps": lambda: FederatedKMeans(3, **prepared(missing="ignore")),
-    "components": lambda: FederatedKMeans(3, **prepared(pca=3)),
-    "weights": lambda: FederatedKMeans(3, **prepared(weights={"glucose": 4.0})),
-    "raw": lambda: FederatedKMeans(
-        3, prepare=PreprocessingSpec("none", missing="drop", dates=DATES), random_state=0
-    ),
-    "fuzzy": lambda: FederatedFuzzyCMeans(3, **prepared()),
-    "trimmed": lambda: FederatedKMeans(3, trim=0.05, **prepared()),
-    "grouped": lambda: FederatedKMeans(3, min_cluster_size=5, **prepared()),
-    "adjusted": lambda: FederatedKMeans(3, **prepared(adjust="site", log=("stay",))),
-    "auto": lambda: FederatedKMeans("auto", **prepared(log=("stay",))),
+WITHIN = BOUNDS | {"born": (0.0, 120.0)}
+
+
+def kmeans(k: Any = 3, prepare: Any = None, kind: Any = FederatedKMeans, **how: Any) -> Any:
+    spec = PreprocessingSpec(**STANDARD | (prepare or {}))
+    return kind(k, prepare=spec, random_state=0, **how)
+
+
+KINDS: dict[str, Callable[[], Any]] = {
+    "adjusted": lambda: kmeans(prepare={"adjust": "site"} | LOG),
+    "full": lambda: kmeans(3, LOG, FederatedGaussianMixture, covariance_type="full"),
+    "standard": kmeans,
+    "log": lambda: kmeans(3, LOG),
+    "robust": lambda: kmeans(3, {"scale": "robust"} | LOG),
+    "minmax": lambda: kmeans(3, {"scale": "minmax", "bounds": WITHIN}),
+    "gaps": lambda: kmeans(3, {"missing": "ignore"}),
+    "components": lambda: kmeans(3, {"pca": 3}),
+    "weights": lambda: kmeans(3, {"weights": {"glucose": 4.0}}),
+    "raw": lambda: kmeans(3, {"scale": "none", "missing": "drop"}),
+    "fuzzy": lambda: kmeans(kind=FederatedFuzzyCMeans),
+    "trimmed": lambda: kmeans(trim=0.05),
+    "grouped": lambda: kmeans(min_cluster_size=5),
+    "auto": lambda: kmeans("auto", LOG),
     "private": lambda: FederatedKMeans(3, epsilon=20.0, delta=1e-5, bounds=BOUNDS, random_state=0),
-    **{
-        kind: lambda kind=kind: FederatedGaussianMixture(
-            3, covariance_type=kind, **prepared(log=("stay",))
-        )
-        for kind in ("full", "tied", "diag", "spherical")
-    },
+    "tied": lambda: kmeans(3, LOG, FederatedGaussianMixture, covariance_type="tied"),
+    "diag": lambda: kmeans(3, LOG, FederatedGaussianMixture, covariance_type="diag"),
+    "spherical": lambda: kmeans(3, LOG, FederatedGaussianMixture, covariance_type="spherical"),
 }
 
 
@@ -99,10 +97,8 @@ def test_a_fit_to_drawn_rows_finds_the_clusters_again(kind: str) -> None:
     if kind == "adjusted":  # no offset makes 0 and 1 unlike themselves
         np.testing.assert_array_equal(model.predict(rows(offsets=True)), own.labels_)
     tables, labels = model.simulate(seed=1)
-    told, drawn = (
-        np.concatenate([*labels.values()]),
-        {s: pd.DataFrame(t) for s, t in tables.items()},
-    )
+    told = np.concatenate([*labels.values()])
+    drawn = {site: pd.DataFrame(table) for site, table in tables.items()}
     assert [tuple(t.columns) for t in drawn.values()] == [model.columns] * 3
     assert adjusted_rand_score(told, model.predict(drawn)) > 0.9
     assert adjusted_rand_score(told, fitted(kind, drawn).labels_) > 0.9
@@ -112,7 +108,7 @@ def test_drawn_columns_are_as_those_of_files() -> None:
     """Texts of the model, 0 and 1, dates, no negative logarithms; offsets as wide as the fit's."""
     given = rows(offsets=True)
     every = pd.concat([*given.values()])
-    model = Model.from_estimator(FederatedKMeans(3, **prepared(log=("stay",))).fit(given))
+    model = Model.from_estimator(kmeans(3, LOG).fit(given))
     tables, _ = model.simulate(400)
     drawn = pd.concat([*map(pd.DataFrame, tables.values())])
     assert set(drawn["ward"]) == set(every["ward"])
@@ -153,8 +149,10 @@ def test_a_model_of_centres_alone_is_as_wide_as_these_are_apart() -> None:
         none.simulate()
 
 
-def fitted_once(dates: list[str]) -> list[str]:
-    """Fit, keep model.json and study.toml alone, and return the names of the files."""
+def test_files_are_drawn_from_the_model_file_alone(tmp_path: Path, monkeypatch: Any) -> None:
+    """In a folder with nothing else; check, fit with the study file and predict read them."""
+    monkeypatch.chdir(tmp_path)
+    dates = ["--set", "dates.born=age:2020-01-01"]
     files = [f"{name}.csv" for name in rows()]
     for file, table in zip(files, rows().values(), strict=True):
         table.assign(patient=np.arange(len(table))).to_csv(file, index=False)
@@ -164,14 +162,6 @@ def fitted_once(dates: list[str]) -> list[str]:
     rmtree("fitted")
     for file in files:
         Path(file).unlink()
-    return files
-
-
-def test_files_are_drawn_from_the_model_file_alone(tmp_path: Path, monkeypatch: Any) -> None:
-    """In a folder with nothing else; check, fit with the study file and predict read them."""
-    monkeypatch.chdir(tmp_path)
-    dates = ["--set", "dates.born=age:2020-01-01"]
-    files = fitted_once(dates)
     said = run("simulate", "model.json", "--out", "drawn").stdout
     assert said.startswith("Drew 180 rows for each site.\nThe model does not hold how many rows")
     assert sorted(path.name for path in Path("drawn").iterdir()) == files

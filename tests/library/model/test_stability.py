@@ -29,11 +29,11 @@ from fedcluster import (
     Task,
 )
 from fedcluster.algorithms import Lloyd, MergedMixture
-from fedcluster.core import Grouped, Result
+from fedcluster.core import Filter, Grouped, Result
 from fedcluster.engines import wire
 from fedcluster.engines.client import resampled
 from fedcluster.errors import InputError, PolicyError
-from fedcluster.jobs import Fit, JobReport, execute, fit_of
+from fedcluster.jobs import JobReport, execute, fit_of
 from fedcluster.metrics.external import Agreement, Separation, lowest_between
 from fedcluster.model.stability import Stability, jaccards
 from fedcluster.preprocessing import Preprocessor
@@ -45,9 +45,6 @@ RNG = np.random.default_rng(0)
 CENTERS = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
 ROWS = np.concatenate([RNG.normal(center, 1.0, (60, 2)) for center in CENTERS])
 SITE = RNG.integers(0, 3, len(ROWS))
-
-
-# Rows that are drawn anew
 
 
 def times(data: Data, seed: int = 1, key: bytes = b"") -> np.ndarray:
@@ -76,13 +73,11 @@ def test_rows_are_drawn_as_often_as_poisson_numbers_say() -> None:
 
 def test_a_draw_multiplies_weights_and_takes_whole_persons() -> None:
     rows = Data(np.arange(60.0)[:, None], np.full(60, 0.5), groups=np.repeat(np.arange(20), 3))
-    drawn = times(rows)
-    assert (drawn[:, 1] % 0.5 == 0).all()
-    persons = (drawn[:, 0] // 3).astype(int)
-    for person in set(persons):
-        own = drawn[persons == person, 1]
-        assert len(own) == 3
-        assert len(set(own)) == 1
+    drawn = pd.DataFrame(times(rows), columns=["row", "weight"])
+    assert (drawn["weight"] % 0.5 == 0).all()
+    persons = drawn.groupby(drawn["row"] // 3)["weight"]
+    assert (persons.size() == 3).all()
+    assert (persons.nunique() == 1).all()
 
 
 def test_a_row_that_stands_for_a_group_is_drawn_by_its_rows() -> None:
@@ -116,14 +111,14 @@ def test_a_draw_travels_and_must_be_a_whole_number() -> None:
         )
 
 
-# Clusters of any shape
-
-
 @cache
 def moons() -> JobReport:
     rows = 4 * make_moons(300, noise=0.06, random_state=1)[0]
-    clients = [Client(str(i), Data(rows[i::3]), ()) for i in range(3)]
-    return execute(fit_of("auto", stability=4, seed=0), LocalEngine(clients), columns=["x", "y"])
+    return execute(fit_of("auto", stability=4, seed=0), sites_of(rows, 3), columns=["x", "y"])
+
+
+def sites_of(rows: np.ndarray, n: int, *filters: Filter) -> LocalEngine:
+    return LocalEngine(Client(f"s{i}", Data(rows[i::n]), filters) for i in range(n))
 
 
 @pytest.fixture
@@ -138,7 +133,7 @@ def test_a_choice_of_any_shape_is_judged_again_in_each_sample(two_moons: JobRepo
     assert found.words == ("stable", "stable")
     assert (len(chosen.replicates), found.left_out) == (4, 0)
     assert all(isinstance(each.algorithm, MergedMixture) for each in chosen.replicates)
-    plain = execute(fit_of("auto", seed=0), LocalEngine(Client("a", Data(ROWS), ()) for _ in "a"))
+    plain = execute(fit_of("auto", seed=0), sites_of(ROWS, 1))
     assert len(two_moons.outcome.communication_rounds) <= 11
     assert plain.outcome.value.replicates == ()
 
@@ -176,8 +171,7 @@ def test_the_density_between_two_components_is_that_on_their_ridge_line() -> Non
 def test_repeated_rows_of_a_sample_are_no_clusters() -> None:
     """With their full weight, samples of wine have up to five clusters."""
     rows = scale(load_wine().data)
-    clients = [Client(str(i), Data(rows[i::3]), ()) for i in range(3)]
-    report = execute(fit_of("auto", stability=5, seed=0), LocalEngine(clients))
+    report = execute(fit_of("auto", stability=5, seed=0), sites_of(rows, 3))
     assert {len(each.state.centers) for each in report.outcome.value.replicates} == {3}
 
 
@@ -186,8 +180,8 @@ def test_leaves_are_large_enough_for_the_limits_of_each_site() -> None:
     rng = np.random.default_rng(0)
     rows = np.array([[0.0] * 4, [9.0] * 4, [0.0, 9.0] * 2])[np.arange(900) % 3]
     rows = rows + rng.normal(size=rows.shape)
-    clients = [Client(f"s{i}", Data(rows[i::4]), (MinClusterSize(15),)) for i in range(4)]
-    report = execute(fit_of("auto", stability=5, seed=0), LocalEngine(clients))
+    engine = sites_of(rows, 4, MinClusterSize(15))
+    report = execute(fit_of("auto", stability=5, seed=0), engine)
     assert report.outcome.value.n_clusters == 3
     assert report.stability is not None
     assert (report.stability.jaccards > 0.98).all()
@@ -201,8 +195,8 @@ def test_limits_that_hold_back_rows_may_hide_a_small_cluster() -> None:
     middles = np.array([[0.0] * 3, [9.0] * 3, [0.0, 9.0, 0.0], [30.0] * 3])
     rows = np.repeat(middles, [660, 660, 660, 20], axis=0) + rng.normal(size=(2000, 3))
     rows = rng.permutation(rows)
-    clients = [Client(f"s{i}", Data(rows[i::4]), (MinClusterSize(5),)) for i in range(4)]
-    found = execute(fit_of("auto", seed=0), LocalEngine(clients)).outcome.value
+    engine = sites_of(rows, 4, MinClusterSize(5))
+    found = execute(fit_of("auto", seed=0), engine).outcome.value
     assert found.n_clusters == 3
     assert [line for line in found.warnings if line.startswith("limits of the sites may hide")]
 
@@ -221,21 +215,10 @@ def test_gaps_are_compared_as_gaps() -> None:
     assert (found.stability_.means > 0.95).all()
 
 
-# The comparison
-
-
 def test_the_jaccard_coefficient_of_a_cluster_is_that_of_its_best_match() -> None:
     """By hand: 6 of 6 + 2 + 1 = 9 rows, 3 of 2 + 3 + 2 = 7, and no rows."""
     table = np.array([[6.0, 2.0, 0.0], [1.0, 0.0, 3.0], [0.0, 0.0, 0.0]])
     np.testing.assert_allclose(jaccards(table), [6 / 9, 3 / 4, np.nan])
-
-
-def test_agreement_counts_pairs_of_clusters() -> None:
-    labels = RNG.integers(0, 3, len(ROWS)).astype(np.int32)
-    state = State.at(CENTERS[:2])
-    answer = Agreement(3).client_step(state, Data(ROWS, assigned=labels), RNG)
-    nearest = ((ROWS[:, None] - CENTERS[:2]) ** 2).sum(axis=2).argmin(axis=1)
-    np.testing.assert_array_equal(answer.weights.reshape(3, 2), pd.crosstab(labels, nearest))
 
 
 def test_rows_are_counted_along_the_line_to_the_neighbour() -> None:
@@ -292,31 +275,34 @@ def test_replicates_that_are_left_out_are_said() -> None:
     assert np.isnan(none.plain()["clusters"][0]["lowest"])
 
 
-# Fits
-
-
+@pytest.mark.filterwarnings("ignore:rows are seen in groups")
 @pytest.mark.parametrize(
-    "estimator",
+    ("estimator", "often"),
     [
-        FederatedKMeans(3),
-        FederatedKMeans(3, algorithm="lloyd", init=CENTERS),
-        FederatedKMeans(3, prepare="standard", sums_only=True),
-        FederatedKMeans([2, 3], rule="bic"),
-        FederatedKMeans(3, trim=0.1),
-        FederatedFuzzyCMeans(3),
+        (FederatedKMeans(3, protection="groups"), 2),
+        (FederatedKMeans(3, algorithm="lloyd", init=CENTERS), 1),
+        (FederatedKMeans(3), 1),
+        (FederatedKMeans(3, prepare="standard", sums_only=True), 1),
+        (FederatedKMeans([2, 3], rule="bic"), 1),
+        (FederatedKMeans(3, trim=0.1), 1),
+        (FederatedKMeans(3, min_cluster_size=5), 1),
+        (FederatedFuzzyCMeans(3), 1),
     ],
-    ids=["default", "start", "sums", "chosen", "trimmed", "fuzzy"],
+    ids=["groups", "start", "default", "sums", "chosen", "trimmed", "limits", "fuzzy"],
 )
-def test_clear_clusters_are_stable_and_nothing_else_changes(estimator: Any) -> None:
-    alone: Any = estimator.set_params(random_state=0).fit(ROWS, sites=SITE)
+def test_clear_clusters_are_stable_and_nothing_else_changes(estimator: Any, often: int) -> None:
+    rows = np.concatenate([ROWS + 0.01 * i for i in range(often)])
+    sites = np.tile(SITE, often)
+    alone: Any = estimator.set_params(random_state=0).fit(rows, sites=sites)
     labels, rounds = alone.labels_, alone.n_iter_
-    beside: Any = estimator.set_params(stability=6).fit(ROWS, sites=SITE)
+    beside: Any = estimator.set_params(stability=6).fit(rows, sites=sites)
     np.testing.assert_array_equal(beside.labels_, labels)
     assert rounds < beside.n_iter_ <= MOST_ROUNDS * rounds
-    assert 1 <= len(beside.stability_.jaccards) <= 6
-    assert len(beside.stability_.jaccards) + beside.stability_.left_out == 6
-    assert beside.stability_.words == ("stable",) * 3
-    assert (beside.stability_.between < 0.3).all()
+    found = beside.stability_
+    assert 1 <= len(found.jaccards) <= 6
+    assert len(found.jaccards) + found.left_out == 6
+    assert found.words == ("stable",) * 3
+    assert (found.between < 0.3).all()
 
 
 def test_outliers_that_are_trimmed_make_no_cluster_unstable() -> None:
@@ -340,16 +326,6 @@ def test_halves_of_one_cloud_are_not_stable() -> None:
     np.testing.assert_allclose(found.jaccards, again.jaccards)
 
 
-def test_groups_and_limits_are_kept() -> None:
-    model: Any = FederatedKMeans(3, random_state=0, stability=4, min_cluster_size=5)
-    assert model.fit(ROWS, sites=SITE).stability_.words == ("stable",) * 3
-    whole = np.concatenate([ROWS, ROWS + 0.01])
-    model = FederatedKMeans(3, random_state=0, stability=4, protection="groups")
-    with pytest.warns(UserWarning, match="rows are seen in groups"):
-        found = model.fit(whole, sites=np.tile(SITE, 2)).stability_
-    assert found.words == ("stable",) * 3
-
-
 def test_a_gap_beside_a_larger_cluster_counts_the_rows_of_both() -> None:
     """Rows that neither has are none that limits hide."""
     rows = np.concatenate([RNG.normal(0, 1, (300, 2)), RNG.normal(20, 1, (40, 2))])
@@ -371,29 +347,21 @@ def test_a_replicate_does_not_start_at_the_centres_that_were_given() -> None:
     assert replicated(fit_of(3, init="random"), 3).init == "random"
 
 
-@pytest.mark.parametrize(
-    ("job", "said"),
-    [
-        (fit_of(2, stability=201), "stability must be 1 to 200 replicates, not 201"),
-        (fit_of(2, stability=-1), "stability must be 1 to 200 replicates, not -1"),
-    ],
-)
-def test_what_cannot_be_replicated_is_refused(job: Fit, said: str) -> None:
-    with pytest.raises(InputError, match=said):
-        execute(job, LocalEngine([Client("north", Data(ROWS))]), columns=["x", "y"])
-
-
-def test_rows_in_chunks_are_not_drawn_anew() -> None:
-    engine = LocalEngine([Client("north", InChunks(Data(ROWS), 90))])
+def test_what_cannot_be_replicated_is_refused() -> None:
+    """Too many or too few replicates, and rows in chunks."""
+    for n in (201, -1):
+        said = f"stability must be 1 to 200 replicates, not {n}"
+        with pytest.raises(InputError, match=said):
+            execute(fit_of(2, stability=n), LocalEngine([Client("north", Data(ROWS))]))
+    chunks = LocalEngine([Client("north", InChunks(Data(ROWS), 90))])
     with pytest.raises(InputError, match="those of north come in chunks"):
-        execute(fit_of(2, stability=True), engine, columns=["x", "y"])
+        execute(fit_of(2, stability=True), chunks)
 
 
 def test_the_command_shows_what_stability_means(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for site in range(2):
-        table = pd.DataFrame(ROWS[site::2], columns=["x", "y"])
-        table.to_csv(f"s{site}.csv", index=False)
+        pd.DataFrame(ROWS[site::2], columns=["x", "y"]).to_csv(f"s{site}.csv", index=False)
     said = run("fit", "s0.csv", "s1.csv", "-k", 3, "--stability", "--out", "fit").stdout
     lines = said[said.index("Stability in 20 replicates") :].splitlines()
     assert lines[3].split() == ["0", "stable", "1.00", *lines[3].split()[3:]]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fedcluster import FederatedKMeans, select_k
+from fedcluster import FederatedKMeans
 
 pyplot = pytest.importorskip("matplotlib.pyplot")
 
@@ -25,18 +25,16 @@ ROWS = {
     "north": np.array([[0.0, 1.0], [1.0, 0.0], [9.0, 9.0]]),
     "<b>south": np.array([[0.0, 0.0], [10.0, 9.0], [9.0, 10.0], [10.0, 10.0]]),
 }
-DISPLAYS = (ConvergenceDisplay, ClustersBySiteDisplay, CenterProfilesDisplay)
+POOLED = np.concatenate([*ROWS.values()])
+
+
+def fitted(**how) -> Any:
+    return FederatedKMeans(2, algorithm="lloyd", random_state=0, **how).fit(ROWS)
 
 
 @pytest.fixture(scope="module")
 def model():
-    return FederatedKMeans(2, algorithm="lloyd", random_state=0).fit(ROWS)
-
-
-@pytest.fixture(scope="module")
-def chosen():
-    rows = [np.r_[x, x + 50] for x in np.random.default_rng(0).normal(size=(2, 30, 2))]
-    return FederatedKMeans([1, 2, 3], rule="vote", random_state=0).fit(rows)
+    return fitted(stability=5, profile=True)
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +43,13 @@ def _closed():
     pyplot.close("all")
 
 
-@pytest.mark.parametrize("kind", DISPLAYS)
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *(ConvergenceDisplay, StabilityDisplay, ClustersBySiteDisplay),
+        *(CenterProfilesDisplay, SilhouetteDisplay),
+    ],
+)
 def test_a_display_draws_on_new_axes_or_on_those_that_are_given(kind, model):
     display = kind.from_estimator(model)
     assert display.ax_.figure is display.figure_
@@ -86,16 +90,14 @@ def test_profiles_are_in_spreads_and_begin_with_what_sets_clusters_apart(model):
 
 
 def test_profiles_of_scaled_rows_are_in_spreads_of_the_rows():
-    model = FederatedKMeans(2, algorithm="lloyd", prepare="standard", random_state=0).fit(ROWS)
+    model = fitted(prepare="standard")
     display = CenterProfilesDisplay.from_estimator(model)
-    rows = np.concatenate([*ROWS.values()])
-    apart = (model.centers_frame_.to_numpy() - rows.mean(axis=0)) / rows.std(axis=0)
+    apart = (model.centers_frame_.to_numpy() - POOLED.mean(axis=0)) / POOLED.std(axis=0)
     order = [int(name[1:]) for name in display.columns]
     np.testing.assert_allclose(display.apart, apart.T[order])
 
 
-def test_stability_shows_every_replicate_and_the_mean():
-    model: Any = FederatedKMeans(2, algorithm="lloyd", stability=5, random_state=0).fit(ROWS)
+def test_stability_shows_every_replicate_and_the_mean(model):
     display = StabilityDisplay.from_estimator(model, alpha=0.5)
     found = model.stability_
     _, *dots = display.ax_.get_lines()
@@ -105,35 +107,37 @@ def test_stability_shows_every_replicate_and_the_mean():
         assert dots[2 * j].get_alpha() == 0.5
     told = f"1 {model.cluster_names_[1]}: {found.words[1]}"
     assert display.ax_.get_yticklabels()[1].get_text() == told
-    figure, ax = pyplot.subplots()
-    assert display.plot(ax=ax).figure_ is figure
 
 
-def test_silhouettes_are_those_of_the_rows_by_cluster():
-    model: Any = FederatedKMeans(2, algorithm="lloyd", profile=True, random_state=0).fit(ROWS)
+def test_silhouettes_are_those_of_the_rows_by_cluster(model):
     display = SilhouetteDisplay.from_estimator(model)
-    rows = np.concatenate([*ROWS.values()])
-    near, far = np.sort(model.transform(rows), axis=1).T
+    near, far = np.sort(model.transform(POOLED), axis=1).T
     s = (far - near) / far
     for j, bar in enumerate(display.bars_):
-        own = s[model.predict(rows) == j]
+        own = s[model.predict(POOLED) == j]
         assert bar.get_width() == pytest.approx(own.mean(), rel=1e-12)
         assert display.spreads[j] == pytest.approx(own.std(), rel=1e-9)
         (low, _), (high, _) = display.bars_.errorbar.lines[2][0].get_segments()[j]
         assert (high - low) / 2 == pytest.approx(own.std(), rel=1e-9)
     assert display.ax_.get_lines()[-1].get_xdata()[0] == pytest.approx(s.mean(), rel=1e-12)
-    figure, ax = pyplot.subplots()
-    assert display.plot(ax=ax).figure_ is figure
 
 
-def test_the_choice_of_k_is_marked(chosen):
+def test_the_choice_of_k_is_marked_and_a_table_in_a_notebook():
+    rows = [np.r_[x, x + 50] for x in np.random.default_rng(0).normal(size=(2, 30, 2))]
+    chosen = FederatedKMeans([1, 2, 3], rule="vote", random_state=0).fit(rows)
+    selection = chosen.selection_
+    assert selection is not None
     display = KSelectionDisplay.from_estimator(chosen, index="inertia")
     verdict, curve, mark = display.ax_.get_lines()
     assert verdict.get_xdata()[0] == chosen.n_clusters_ == 2
     assert list(curve.get_xdata()) == [1, 2, 3]
-    assert list(mark.get_xdata()) == [chosen.selection_.says["inertia"]]
+    assert list(mark.get_xdata()) == [selection.says["inertia"]]
     with pytest.raises(ValueError, match=r"index must be one of .*not 'height'"):
-        KSelectionDisplay(chosen.selection_, index="height")
+        KSelectionDisplay(selection, index="height")
+    shown = selection._repr_html_()
+    assert "<caption>2 clusters. " in shown
+    assert shown.count("<tr>") == 1 + 3
+    assert '<th scope="row">2 (chosen)</th>' in shown
 
 
 def test_what_cannot_be_plotted_is_said(model, monkeypatch):
@@ -142,10 +146,11 @@ def test_what_cannot_be_plotted_is_said(model, monkeypatch):
     for kind in (ConvergenceDisplay, ClustersBySiteDisplay):
         with pytest.raises(ValueError, match="it is not fitted"):
             kind.from_estimator(FederatedKMeans(2))
+    plain = fitted()
     with pytest.raises(ValueError, match="with profile=True"):
-        SilhouetteDisplay.from_estimator(model)
+        SilhouetteDisplay.from_estimator(plain)
     with pytest.raises(ValueError, match="fit it with stability=True"):
-        StabilityDisplay.from_estimator(model)
+        StabilityDisplay.from_estimator(plain)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.delitem(sys.modules, "fedcluster.plotting")
     with pytest.raises(ImportError, match=r"fedcluster\[plot\]"):
@@ -153,51 +158,37 @@ def test_what_cannot_be_plotted_is_said(model, monkeypatch):
 
 
 def test_clusters_have_their_names_in_every_plot():
-    model: Any = FederatedKMeans(2, stability=3, profile=True, random_state=0).fit(ROWS)
+    model = fitted(stability=3, profile=True)
     model.cluster_names_ = ["$5 and $6", "far"]
     by_site, profiles, silhouettes, stability = (
-        kind.from_estimator(model)
+        kind.from_estimator(model).ax_
         for kind in (
             ClustersBySiteDisplay, CenterProfilesDisplay, SilhouetteDisplay, StabilityDisplay
         )
     )  # fmt: skip
     names = [r"0 \$5 and \$6", "1 far"]
-    assert [each.get_text() for each in by_site.ax_.get_legend().get_texts()] == names
-    assert [each.get_text() for each in profiles.ax_.get_xticklabels()] == names
-    assert [each.get_text() for each in silhouettes.ax_.get_yticklabels()] == names
-    told = [each.get_text().rpartition(":")[0] for each in stability.ax_.get_yticklabels()]
+    assert [each.get_text() for each in by_site.get_legend().get_texts()] == names
+    assert [each.get_text() for each in profiles.get_xticklabels()] == names
+    assert [each.get_text() for each in silhouettes.get_yticklabels()] == names
+    told = [each.get_text().rpartition(":")[0] for each in stability.get_yticklabels()]
     assert told == names
     bare = StabilityDisplay(model.stability_).plot()
     assert bare.ax_.get_yticklabels()[1].get_text().startswith("cluster 1: ")
 
 
-def test_a_notebook_shows_clusters_below_the_parameters(model):
-    shown = model._repr_mimebundle_()["text/html"]
-    assert shown.startswith(FederatedKMeans(2)._repr_mimebundle_()["text/html"][:20])
+def test_a_notebook_shows_clusters_below_the_parameters_and_their_stability(model):
+    shown = fitted()._repr_mimebundle_()["text/html"]
+    bare = FederatedKMeans(2)._repr_mimebundle_()["text/html"]
+    assert shown.startswith(bare[:20])
     assert "2 clusters of 7 rows at 2 sites. The number 2 was given" in shown
     assert shown.count('<article class="card"') == 2
-    assert "<article" not in FederatedKMeans(2)._repr_mimebundle_()["text/html"]
-    assert "<article" in model._repr_html_()
+    assert "<article" not in bare
     style = shown.rpartition("<style>")[2].partition("</style>")[0]
     selectors = re.findall(r"^ *([^@{}\n]+) [{]", style, re.MULTILINE)
     assert selectors
     assert all(each.startswith(".fedcluster") for each in selectors)  # not of the notebook
-
-
-def test_a_notebook_shows_stability_and_what_profiles_tell():
-    model: Any = FederatedKMeans(2, stability=3, profile=True, random_state=0).fit(ROWS)
-    shown = model._repr_html_()
     words = [word.capitalize() for word in model.stability_.words]
-    assert all(f"<strong>{word}</strong>: found again" in shown for word in words)
+    assert all(f"<strong>{word}</strong>: found again" in model._repr_html_() for word in words)
     alone = model.stability_._repr_html_()
-    assert "<caption>Stability in 3 replicates</caption>" in alone
+    assert "<caption>Stability in 5 replicates</caption>" in alone
     assert "does not show whether there are too few clusters" in alone
-
-
-def test_a_notebook_shows_a_choice_of_k_as_a_table():
-    rows = [np.r_[x, x + 50] for x in np.random.default_rng(0).normal(size=(2, 30, 1))]
-    selection = select_k(rows, range(1, 4), rule="vote", random_state=0)
-    shown = selection._repr_html_()
-    assert "<caption>2 clusters. " in shown
-    assert shown.count("<tr>") == 1 + 3
-    assert '<th scope="row">2 (chosen)</th>' in shown
