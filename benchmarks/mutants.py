@@ -61,9 +61,9 @@ ELSEWHERE = {
     "fedcluster_app/records": "records files",
     "fedcluster_app/report": "profiles meaning objectives cli",
     "fedcluster_app/site": "sources health",
-    "fedcluster_app/transports": "revocable",
+    "fedcluster_app/transports": "lifecycle",
     "fedcluster_app/trust": "auditor site federation_jobs lifecycle budget secure_cohorts versions",
-    "fedcluster_app/wire": "auditor budget revocable health watch extending lying_sites",
+    "fedcluster_app/wire": "auditor budget lifecycle health watch extending lying_sites",
 }
 """The tests of a room of the package that stand in the folder of another, as `tests/` has it."""
 EVERYWHERE = "defaults"

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
+import pytest
 from introductions import disclosed_columns
 from ports import free_port
 
@@ -32,6 +33,7 @@ from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.worker import ReceivedModels
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState, state_folder
 
+LINUX = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
 COMMAND = [sys.executable, "-c", "from fedcluster_app.cli import app; app()"]
 MARK = "FEDCLUSTER_FEDERATION_OF_A_TEST"
 PATIENCE = 900.0

@@ -28,12 +28,9 @@ class ScriptedCarrier:
     """A carrier whose runs go on until they are told to end."""
 
     def __init__(self, federation: Federation) -> None:
-        self.federation = federation
-        self.begun: list[str] = []
-        self.online = ["north"]
-        self.stopped: list[str] = []
-        self.refuses = ""
-        self.why: str | None = None
+        self.federation, self.online = federation, ["north"]
+        self.begun, self.stopped = list[str](), list[str]()
+        self.refuses = self.why = ""
         self.change = threading.Condition()
 
     def admit(self, keys: object, leaving: object) -> list[str]:
@@ -50,7 +47,7 @@ class ScriptedCarrier:
         self.stopped.append(folder.name)
 
     def end(self, folder: Path) -> str | None:
-        return self.why
+        return self.why or None
 
     def sites_online(self) -> list[str]:
         return list(self.online)
@@ -74,13 +71,12 @@ class Client:
     """Requests to an app in this process."""
 
     def __init__(self, app: Starlette, host: str = "127.0.0.1") -> None:
-        self._transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=(host, 1))
+        carried = httpx.ASGITransport(app, raise_app_exceptions=False, client=(host, 1))
+        self._how: dict[str, Any] = {"transport": carried, "base_url": "http://coordinator"}
 
     def request(self, method: str, path: str, **how: Any) -> httpx.Response:
         async def answer() -> httpx.Response:
-            async with httpx.AsyncClient(
-                transport=self._transport, base_url="http://coordinator"
-            ) as client:
+            async with httpx.AsyncClient(**self._how) as client:
                 return await client.request(method, path, **how)
 
         return asyncio.run(answer())

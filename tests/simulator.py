@@ -53,22 +53,12 @@ class KilledError(BaseException):
 
 @dataclass(frozen=True)
 class Faults:
-    """What may go wrong, and how often.
+    """What may go wrong, and how often."""
 
-    Parameters
-    ----------
-    lost, twice : float
-        Probabilities that a message is lost, and that it comes twice.
-    slow : float
-        Mean seconds that a message takes.
-    kills : int
-        The largest number of kills of any program.
-    """
-
-    lost: float = 0.0
-    twice: float = 0.0
-    slow: float = 0.5
-    kills: int = 0
+    lost: float = 0.0  # the probability that a message is lost,
+    twice: float = 0.0  # and that it comes twice
+    slow: float = 0.5  # mean seconds that a message takes
+    kills: int = 0  # of any program, at most
 
 
 def grouped(name: str, rows: np.ndarray) -> Data:
@@ -129,20 +119,7 @@ class Site:
 
 
 class World:
-    """All programs of a federation, and what happens to them.
-
-    Parameters
-    ----------
-    folder : Path
-        An empty folder.
-    rows : mapping of str to Data of shape (n, 2)
-        The rows of each site, `grouped`.
-    seed : int
-        Decides all that is drawn.
-    faults : Faults
-    secure : bool
-        Whether sums are secure.
-    """
+    """All programs of a federation of grouped rows, and what a seed lets happen to them."""
 
     def __init__(
         self,
@@ -150,7 +127,6 @@ class World:
         rows: Mapping[str, Data],
         seed: int,
         faults: Faults,
-        *,
         secure: bool = False,
     ) -> None:
         self.rng, self.faults, self.now = np.random.default_rng(seed), faults, 0.0
@@ -250,9 +226,8 @@ class World:
         for site in self.sites.values():
             if site.program is None:
                 self.start(site)
-        content: dict[str, Any] = {"job": name, "parameters": job, "columns": None}
-        content |= {"sites": sorted(self.sites)}
-        content |= {"out": "result", "quorum": None, "secure": self.secure}
+        content: dict[str, Any] = {"job": name, "parameters": job, "columns": None, "quorum": None}
+        content |= {"sites": sorted(self.sites), "out": "result", "secure": self.secure}
         (self.run / "job.json").write_text(json.dumps(content))
         while True:
             self.lives += 1
@@ -269,9 +244,8 @@ class World:
             self.errors.append(error)
 
     def _engine(self) -> Any:
-        transport = RetryingTransport(
-            Connection(self), DEADLINE, clock=lambda: self.now, grace=30.0
-        )
+        how: dict[str, Any] = {"clock": lambda: self.now, "grace": 30.0}
+        transport = RetryingTransport(Connection(self), DEADLINE, **how)
         transport.poll = transport.recheck  # nobody cancels the run meanwhile
         return engine_over(transport, sorted(self.sites), secure=self.secure)
 

@@ -6,7 +6,6 @@ import json
 import shutil
 import socket
 import ssl
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing, suppress
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from federations import PATIENCE, lloyd_of, open_to_others, rows_of
+from federations import LINUX, PATIENCE, lloyd_of, open_to_others, rows_of
 from flares import RunningFlare, flare
 from nvflare.fuel.flare_api.flare_api import new_secure_session
 from strangers import listening
@@ -23,13 +22,12 @@ from strangers import listening
 from fedcluster_app.coordinator.runs import runs
 from fedcluster_app.coordinator.service_client import Coordinator
 from fedcluster_app.transports.flare import coordinator as kits
-from fedcluster_app.transports.flare import locks
 from fedcluster_app.transports.flare.coordinator import open_session
 from fedcluster_app.transports.flare.locks import write_flare_job
 from fedcluster_app.trust.audit_log import read_log
 from fedcluster_app.trust.owned_files import ORPHAN
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+pytestmark = LINUX
 
 ROWS = rows_of(north=60, south=80, west=70)
 WAIT = ["--set", f"run.deadline={PATIENCE}"]
@@ -147,18 +145,18 @@ def evil(folder: Path, kind: str, mark: Path) -> Path:
     config = folder / "app" / "config"
     client, server = config / "config_fed_client.json", config / "config_fed_server.json"
     told = {path: json.loads(path.read_text()) for path in (client, server)}
+    executor, components = told[client]["executors"][0]["executor"], told[client]["components"]
     touch = {"id": "x", "path": "subprocess.Popen", "args": {"args": ["touch", str(mark)]}}
-    executor = told[client]["executors"][0]["executor"]
     if kind == "own code":
         (folder / "app" / "custom").mkdir()
         (folder / "app" / "custom" / "evil.py").write_text(EVIL.format(mark=str(mark)))
         executor["path"] = "evil.Evil"
     elif kind == "unlisted class at the sites":
-        told[client]["components"].append(touch)
+        components.append(touch)
     elif kind == "unlisted class at the server":
         told[server]["components"].append(touch)
     elif kind == "unlisted class of FLARE's own":
-        told[client]["components"].append({"id": "x", "path": LOGS, "args": {}})
+        components.append({"id": "x", "path": LOGS, "args": {}})
     else:
         executor["args"] = {"site_file": "/etc/passwd", "where": str(mark)}
     for path, content in told.items():
@@ -242,25 +240,6 @@ def is_let_in(port: int, startup: Path | None) -> bool:
         except (ssl.SSLError, ConnectionError):
             return False
     return True
-
-
-@pytest.mark.long
-def test_a_site_whose_lock_was_opened_takes_no_part(running: RunningFlare, tmp_path: Path):
-    """The others go on; what FLARE is told names no reason."""
-    kit = running.kit("west")
-    path = kit / "local" / "resources.json"
-    content = path.read_text()
-    path.write_text(json.dumps({**json.loads(content), "allow_log_streaming": True}))
-    try:
-        terms = ["--quorum", 2, "--set", "run.deadline=60"]
-        running.run("fit", "-k", 3, *terms, "--out", tmp_path / "out").done()
-        assert all(missing == ["west"] for missing in running.missing())
-        assert "allow_log_streaming must be false" in running.sites["west"].said()
-        told = (running.folder / "logs" / "flare-server.log").read_text()
-        assert "allow_log_streaming must be false" not in told
-    finally:
-        path.write_text(content)
-    assert locks.lacking(kit) == []
 
 
 @pytest.mark.long

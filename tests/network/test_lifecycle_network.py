@@ -4,22 +4,34 @@ from __future__ import annotations
 
 import re
 import shutil
-import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
-from federations import RunningFederation, federation, in_one_process, lloyd_of, read_json, rows_of
+from federations import (
+    LINUX,
+    Command,
+    RunningFederation,
+    federation,
+    in_one_process,
+    lloyd_of,
+    read_json,
+    rows_of,
+)
+from installed import installed
 
+from fedcluster import __version__
+from fedcluster.engines.wire import PROTOCOL
 from fedcluster.jobs import fit_of
+from fedcluster_app.coordinator.backup import restore
+from fedcluster_app.coordinator.folder import Federation
+from fedcluster_app.coordinator.runs import runs
 from fedcluster_app.transports.flower.node import TAKEN_BACK
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
-]
+pytestmark = [pytest.mark.long, LINUX]
 
+ROUNDS = 6
 ROWS = rows_of(north=60, south=80, west=70)
 FIT = ["--scale", "none", "--set", "run.deadline=300"]
 SHORT = ["-k", 3, "--algorithm", "lloyd", "--set", "fit.init=summaries", "--set", "fit.max_iter=2"]
@@ -142,27 +154,138 @@ def test_a_key_is_revoked_while_a_run_goes_on(running: RunningFederation, tmp_pa
     assert fit(running, tmp_path / "after") == set(ROWS)
 
 
+WORD = "correct horse"
+
+
+def backed_up(running: RunningFederation, folder: Path) -> Path:
+    """A backup, whose passphrase stands in a file beside it."""
+    word, file = folder / "word", folder / "file"
+    word.write_text(WORD)
+    word.chmod(0o600)
+    how = ("--passphrase-file", word)
+    running.command("federation", "backup", running.folder, file, *how).done()
+    return file
+
+
+def check(out: Path, seed: int, k: int, rounds: int, rows: Mapping[str, np.ndarray]) -> None:
+    """A result has the bits of the same fit in one process of this version."""
+    job = fit_of(k, algorithm="lloyd", init="summaries", tol=0, max_iter=rounds, seed=seed)
+    expected = in_one_process(job, rows)[1].state.centers
+    assert np.array(read_json(out / "model.json")["centers"]).tobytes() == expected.tobytes()
+
+
 def test_a_coordinator_that_is_lost_goes_on_from_its_backup_elsewhere(
     running: RunningFederation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Made amid a run; sites reconnect by themselves, and the run has the bits of a whole one."""
-    word, file, new = tmp_path / "word", tmp_path / "file", tmp_path / "new"
-    word.write_text("correct horse")
-    word.chmod(0o600)
-    by_word = ("--passphrase-file", word)
-    run = begin(running, tmp_path / "out", "--seed", 3)
+    out, new = tmp_path / "out", tmp_path / "new"
+    run = begin(running, out, "--seed", 3)
     with running.held("south"):  # the run waits for it
-        running.command("federation", "backup", running.folder, file, *by_word).done()
+        file = backed_up(running, tmp_path)
         running.coordinator.kill()
         assert run.wait() == 2
     name = run.said().split()[-1]
-    running.command("federation", "restore", file, new, *by_word).done()
+    how = ("--passphrase-file", tmp_path / "word")
+    running.command("federation", "restore", file, new, *how).done()
     monkeypatch.setattr(running, "folder", new)
     running.start()
-    again = ("federation", "run", new, "resume", name, "--out", tmp_path / "out")
-    running.command(*again).done()
-    job = fit_of(4, algorithm="lloyd", init="summaries", tol=0, max_iter=12, seed=3)
-    rows = {name: running.rows[name] for name in last_of(tmp_path / "out")}
-    expected = in_one_process(job, rows)[1].state.centers
-    found = np.array(read_json(tmp_path / "out" / "model.json")["centers"])
-    assert found.tobytes() == expected.tobytes()
+    running.command("federation", "run", new, "resume", name, "--out", out).done()
+    check(out, 3, 4, 12, {name: running.rows[name] for name in last_of(out)})
+
+
+# Ends of different versions, on the way up and back
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Iterator[RunningFederation]:
+    with federation(tmp_path / "net", ROWS) as running:
+        yield running
+
+
+class Upgrades:
+    """The same federation, of which each program may be of this version or of another."""
+
+    def __init__(self, running: RunningFederation, other: Path) -> None:
+        self.running, self.here = running, dict(running.env)
+        self.other = {**running.env, "PYTHONPATH": str(other)}
+
+    def sites(self, env: dict[str, str], *names: str) -> None:
+        for name in names:
+            self.running.sites[name].end()
+        self.running.env = env
+        self.running.join(*names)
+
+    def coordinator(self, env: dict[str, str]) -> None:
+        self.running.coordinator.end()
+        self.running.env = env
+        self.running.start()
+
+    def begin(self, seed: int, out: Path) -> Command:
+        return self.running.run(
+            "fit", "-k", 3, *lloyd_of(ROUNDS), *FIT, "--seed", seed, "--out", out
+        )
+
+    def fit(self, seed: int, out: Path) -> None:
+        self.begin(seed, out).done()
+        check(out, seed, 3, ROUNDS, ROWS)
+
+    def change_amid_a_run(self, seed: int, out: Path) -> None:
+        """A run that one version of the coordinator begins and the other one ends."""
+        run = self.begin(seed, out)
+        self.running.wait_for_exchange(2)
+        self.coordinator(self.other)
+        assert "9.9" in self.done("--version")
+        if run.wait():
+            name = run.said().split()[-1]
+            self.done("federation", "run", self.running.folder, "resume", name, "--out", out)
+        check(out, seed, 3, ROUNDS, ROWS)
+
+    def done(self, *arguments: object) -> str:
+        return self.running.command(*arguments).done()
+
+
+def states(folder: Path) -> dict[str, str]:
+    return {run.name: run.state for run in runs(Federation.load(folder))}
+
+
+def test_versions_that_know_the_same_find_the_same_bits_and_read_each_others_files(fresh, tmp_path):
+    """Sites are updated first, then the coordinator, amid a run; and all of them back."""
+    ends = Upgrades(fresh, installed(tmp_path / "other", "9.9"))
+    ends.fit(1, tmp_path / "here")
+    ends.sites(ends.other, "north", "south")
+    ends.change_amid_a_run(2, tmp_path / "amid")
+    ends.fit(3, tmp_path / "both")  # west has this version
+    restored = restore(
+        backed_up(fresh, tmp_path), tmp_path / "restored", WORD
+    ).folder  # by this one
+    kept = states(restored)
+    assert kept == states(fresh.folder) == dict.fromkeys(kept, "done")
+    ends.sites(ends.here, *ROWS)
+    ends.running.env = ends.other
+    ends.fit(4, tmp_path / "back")
+    ends.coordinator(ends.here)
+    ends.fit(5, tmp_path / "again")
+    assert list(states(fresh.folder).values()) == ["done"] * 5
+    ends.done("federation", "log", fresh.folder)
+    for name in ROWS:
+        ends.done("site", "log", fresh.site(name) / "site.toml")
+
+
+def test_a_site_of_another_protocol_is_refused_in_a_line_with_both_versions(fresh, tmp_path):
+    ends = Upgrades(fresh, installed(tmp_path / "other", "9.9", PROTOCOL + 1))
+    ends.sites(ends.other, "north")
+    refused(ends.begin(1, tmp_path / "first"), "north", __version__, "9.9")
+    said = ends.done("site", "doctor", fresh.site("north") / "site.toml")
+    assert f"the coordinator has fedcluster {__version__}, another than here" in said
+    ends.coordinator(ends.other)
+    refused(ends.begin(1, tmp_path / "second"), "south and west", "9.9", __version__)
+    ends.sites(ends.other, "south", "west")
+    ends.fit(1, tmp_path / "third")
+
+
+def refused(run: Command, who: str, coordinator: str, site: str) -> None:
+    assert run.wait() == 2
+    last = run.said().splitlines()[-1]
+    assert f"{who}: the reply is of protocol" in last
+    both = f"the coordinator has fedcluster {coordinator}, the site {site}: install the same"
+    assert f"{both} at both" in last

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from federations import (
+    LINUX,
     RunningFederation,
     federation,
     in_one_process,
@@ -32,10 +32,7 @@ from fedcluster_app.site.file import SiteFile
 from fedcluster_app.site.logs import answers_of
 from fedcluster_app.trust.audit_log import read_log
 
-pytestmark = [
-    pytest.mark.network,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
-]
+pytestmark = [pytest.mark.network, LINUX]
 
 ROWS = rows_of(north=60, south=80, west=70, east=50)
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from federations import MARK, Command, read_json
+from federations import LINUX, MARK, Command, read_json
 from ports import free_port, wait_until
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
-]
+pytestmark = [pytest.mark.long, LINUX]
 DOCS = Path(__file__).parents[2] / "docs"
 ADDRESS = "cluster.example.org:8443"
 

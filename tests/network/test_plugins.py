@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -40,6 +41,14 @@ def open_lines(path):
 FORMATS = {".jsonl": Format("JSON lines", open_lines)}
 
 
+def squared(state, data):
+    return ((data.X[:, None] - state.centers) ** 2).sum(axis=2)
+
+
+def weights(data):
+    return np.ones(len(data)) if data.sample_weight is None else data.sample_weight
+
+
 @dataclass(frozen=True)
 class Damped:
     client_additive = server_additive = needs_centers = True
@@ -52,10 +61,9 @@ class Damped:
         return len(state.centers), n_columns
 
     def client_step(self, state, data, rng):
-        weight = np.ones(len(data)) if data.sample_weight is None else data.sample_weight
-        near = ((data.X[:, None] - state.centers) ** 2).sum(axis=2).argmin(axis=1)
+        near = squared(state, data).argmin(axis=1)
         belongs = (near[:, None] == np.arange(len(state.centers))).astype(float)
-        weighed = belongs * weight[:, None]
+        weighed = belongs * weights(data)[:, None]
         return Summary(weighed.T @ data.X, weighed.sum(axis=0), belongs.sum(axis=0))
 
     def server_step(self, state, answers, rng):
@@ -76,10 +84,8 @@ class Far:
         return 1, 1
 
     def client_step(self, state, data, rng):
-        weight = np.ones(len(data)) if data.sample_weight is None else data.sample_weight
-        squared = ((data.X[:, None] - state.centers) ** 2).sum(axis=2).min(axis=1)
-        far = (squared > self.r**2) @ weight
-        return Summary(np.array([[far]]), np.array([weight.sum()]), np.array([float(len(data))]))
+        told = (squared(state, data).min(axis=1) > self.r**2) @ weights(data), weights(data).sum()
+        return Summary(np.array([told[:1]]), np.array(told[1:]), np.array([float(len(data))]))
 
     def score(self, state, total):
         return float(total.sums[0, 0] / total.weights[0])
@@ -181,19 +187,18 @@ def run(folder: Path, *arguments: str, fails: bool = False, path: str = "") -> s
 FILES = ("north.jsonl", "south.jsonl")
 PLUGIN = ("--set", "plugins=['party']")
 LOADED = ("--plugin", "party")
+OWN = ("--algorithm", "party.Damped", "--set", "prepare.then=party.Cubes")
+FAR = ("--set", "evaluate.metrics=party.Far")
 
 
 def test_all_commands_take_what_a_plugin_of_the_current_folder_has(folder: Path) -> None:
-    own = ("--algorithm", "party.Damped", "--set", "prepare.then=party.Cubes")
-    run(folder, "fit", *FILES, *PLUGIN, *own, "-k", "2", "--out", "out")
+    run(folder, "fit", *FILES, *PLUGIN, *OWN, "-k", "2", "--out", "out")
     model = json.loads((folder / "out" / "model.json").read_text())
     assert model["preprocessing"]["principal"]["own"] == "Cubes"
     assert any(step.startswith("Damped(") for step in model["algorithm"]["steps"])
     assert list(model["centers_in_units"]) == ["age", "size"]
-    scores = run(
-        folder, "evaluate", "out", *FILES, *PLUGIN, "--set", "evaluate.metrics=party.Far", "--json"
-    )
-    assert "Far(r=0.5)" in json.loads(scores)["scores"]
+    scores = json.loads(run(folder, "evaluate", "out", *FILES, *PLUGIN, *FAR, "--json"))
+    assert "Far(r=0.5)" in scores["scores"]
     run(folder, "predict", "out", *FILES, *PLUGIN, "--out", "labels")
     assert len((folder / "labels" / "north.csv").read_text().splitlines()) == 41
     chosen = json.loads(run(folder, "select-k", *FILES, *PLUGIN, "--k-max", "3", "--json"))
@@ -226,25 +231,17 @@ def test_an_algorithm_of_the_current_folder_needs_no_plugin(folder: Path) -> Non
 
 def test_a_site_file_and_an_entry_point_name_plugins(folder: Path) -> None:
     """The module is installed; a module beside the site file is not imported."""
-    (folder / "site.toml").write_text(
-        'name = "north"\nplugins = ["json-lines"]\n[source]\npath = "north.jsonl"\n'
-    )
-    line = run(folder, "check", "site.toml", fails=True)
-    assert "plugin 'json-lines' cannot be imported" in line
-    (folder / "site.toml").write_text(
-        (folder / "site.toml").read_text().replace("json-lines", "party")
-    )
-    assert "plugin 'party' cannot be imported" in run(folder, "check", "site.toml", fails=True)
-    installed = folder / "installed"
-    (installed / "party-1.dist-info").mkdir(parents=True)
-    (installed / "party-1.dist-info" / "METADATA").write_text("Name: party\nVersion: 1\n")
-    (installed / "party-1.dist-info" / "entry_points.txt").write_text(
-        "[fedcluster]\njson-lines = party\n"
-    )
+    toml, installed = folder / "site.toml", folder / "installed"
+    for name in ("party", "json-lines"):
+        about = f'name = "north"\nplugins = ["{name}"]\n'
+        toml.write_text(f'{about}[source]\npath = "north.jsonl"\n')
+        line = run(folder, "check", "site.toml", fails=True)
+        assert f"plugin '{name}' cannot be imported" in line
+    info = installed / "party-1.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Name: party\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[fedcluster]\njson-lines = party\n")
     (folder / "party.py").rename(installed / "party.py")
-    (folder / "site.toml").write_text(
-        (folder / "site.toml").read_text().replace('"party"', '"json-lines"')
-    )
     assert "age" in run(folder, "check", "site.toml", path=str(installed))
     named = ("--set", "plugins=['json-lines']")
     run(folder, "check", *FILES, *named, path=str(installed))
@@ -270,20 +267,14 @@ def test_a_plugin_works_over_a_federation(folder: Path, tmp_path: Path) -> None:
             toml.write_text(named + text.replace('label_column = "side"', ""))
             (folder / f"{name}.jsonl").rename(running.site(name) / "rows.jsonl")
 
-    own = (*PLUGIN, "--json")
+    plugin, out = (*PLUGIN, "--json"), tmp_path / "out"
     no_rows = {name: np.zeros((0, 2)) for name in ("north", "south")}
     with federation(tmp_path / "network", no_rows, prepare=prepare) as running:
-        out, steps = (
-            tmp_path / "out",
-            ("--algorithm", "party.Damped", "--set", "prepare.then=party.Cubes"),
-        )
-        running.run("fit", "-k", 2, *steps, *own, "--out", out).done()
+        running.run("fit", "-k", 2, *OWN, *plugin, "--out", out).done()
         model = read_json(out / "model.json")
         assert model["preprocessing"]["principal"]["own"] == "Cubes"
         assert any(step.startswith("Damped(") for step in model["algorithm"]["steps"])
-        running.run(
-            "evaluate", out, "--set", "evaluate.metrics=party.Far", *own, "--out", tmp_path / "s"
-        ).done()
+        running.run("evaluate", out, *FAR, *plugin, "--out", tmp_path / "s").done()
         assert "Far(r=0.5)" in read_json(tmp_path / "s" / "scores.json")["scores"]
         for name in no_rows:
             assert "model and labels are in" in labelled(running.site(name))
@@ -291,13 +282,8 @@ def test_a_plugin_works_over_a_federation(folder: Path, tmp_path: Path) -> None:
 
 def _python(folder: Path, *arguments: str) -> str:
     (folder / "over_a_wire.py").write_text(TRANSPORT)
-    ran = subprocess.run(
-        [sys.executable, "over_a_wire.py", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    how: dict[str, Any] = {"cwd": folder, "capture_output": True, "text": True}
+    ran = subprocess.run([sys.executable, "over_a_wire.py", *arguments], check=False, **how)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 

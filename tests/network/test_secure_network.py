@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,17 +10,14 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from federations import RunningFederation, in_one_process, read_json
+from federations import LINUX, RunningFederation, in_one_process, read_json
 from flares import RunningFlare
 
 from fedcluster.jobs import fit_of
 from fedcluster.preprocessing import PreprocessingSpec
 from fedcluster_app.site.file import SiteFile
 
-pytestmark = [
-    pytest.mark.long,
-    pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc"),
-]
+pytestmark = [pytest.mark.long, LINUX]
 
 RNG = np.random.default_rng(1)
 ROWS = {

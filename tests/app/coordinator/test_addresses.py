@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import socket
-import sys
 from ipaddress import IPv6Address
 from pathlib import Path
 
 import pytest
 from cryptography import x509
-from federations import RunningFederation, federation, read_json, rows_of
+from federations import LINUX, RunningFederation, federation, read_json, rows_of
 from typed import invoke
 
 from fedcluster.errors import InputError
@@ -90,7 +89,7 @@ def has_ipv6() -> bool:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+@LINUX
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6 loopback number")
 def test_a_federation_over_ipv6_with_a_certificate_of_a_public_authority(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -7,16 +7,12 @@ import json
 import os
 import re
 import socket
-import ssl
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -29,7 +25,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_ssh_private_key,
 )
 from grids import KNOWN, over_grid, process_grid
-from ports import free_port
+from strangers import NOBODY
 from typed import invoke
 
 from fedcluster.errors import InputError
@@ -47,10 +43,16 @@ from fedcluster_app.site.membership import Membership, site_auditor
 from fedcluster_app.site.worker import keep_results
 from fedcluster_app.transports.flower import _launcher as launcher
 from fedcluster_app.transports.flower._launcher import SECRET, FleetOnly
-from fedcluster_app.transports.flower._programs import is_healthy
+from fedcluster_app.transports.flower.node import take_part
 from fedcluster_app.trust import owned_files
 from fedcluster_app.trust.audit_log import read_log
-from fedcluster_app.trust.owned_files import ManagedProcess, shorten_log, wait_for_port
+from fedcluster_app.trust.owned_files import (
+    ManagedProcess,
+    check_private,
+    private_files,
+    shorten_log,
+    wait_for_port,
+)
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
 
@@ -118,22 +120,18 @@ def test_each_site_has_a_key_of_its_own(folder: Path) -> None:
         assert one != other
 
 
-def test_the_site_s_folder_is_ready_to_use(folder: Path) -> None:
-    site = SiteFile.load(folder / "sites/north/site.toml")
+def test_a_site_s_folder_is_ready_to_use(folder: Path, tmp_path: Path) -> None:
+    """It shows what an administrator needs; the program keeps the rest in one folder."""
+    home = folder / "sites/north"
+    site = SiteFile.load(home / "site.toml")
     membership = Membership.from_site_file(site)
     assert (site.name, membership.coordinator) == ("north", "cluster.example.org:8443")
-    readme = (folder / "sites/north/README.md").read_text()
+    readme = (home / "README.md").read_text()
     assert "fedcluster site start site.toml" in readme
     assert "{" not in readme + (folder / "README.md").read_text()
-
-
-def test_a_site_s_folder_shows_what_an_administrator_needs(folder: Path, tmp_path: Path) -> None:
-    """The program keeps the rest in one folder."""
-    home = folder / "sites/north"
     carried_out(folder, tmp_path, fit_of(2))
-    shown = {path.name for path in home.iterdir()}
+    shown, kept = ({path.name for path in each.iterdir()} for each in (home, home / "state"))
     assert shown == {"site.toml", "README.md", "logs", "results", "state", "rows.csv"}
-    kept = {path.name for path in (home / "state").iterdir()}
     assert kept == {"files.md", "key", "ca.crt", "coordinator.pub", "site.columns"}
 
 
@@ -196,8 +194,6 @@ def test_a_run_without_a_coordinator_is_refused(folder: Path, tmp_path: Path) ->
         ("-k 0", "-k must be at least 1, not 0"),
         ("-k 2 --set run.deadline=0", "run.deadline must be above 0 seconds"),
         ("-k 2 --quorum 3", "--quorum must be from 1 to 2, not 3"),
-        ("-k 2 --set fit.participation=2", "fit.participation must be above 0"),
-        ("-k 2 --columns a,,b", "has an empty name"),
     ],
 )
 def test_terms_that_mean_nothing_are_refused(option, reason, folder, tmp_path):
@@ -415,11 +411,10 @@ def status_of(path: str, host: str, secret: bytes | None) -> int:
     said: list[int] = []
 
     async def behind(scope, receive, send):
-        await send({"type": "http.response.start", "status": 200})
+        said.append(200)
 
     async def send(message):
-        if message["type"] == "http.response.start":
-            said.append(message["status"])
+        said.append(message.get("status"))
 
     headers = [] if secret is None else [(SECRET.encode(), secret)]
     scope = {"type": "http", "path": path, "client": (host, 1), "headers": headers}
@@ -462,43 +457,6 @@ def test_a_program_that_does_not_start_is_complained_of(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=said), program as one:
         one.process.wait(60)
         one.check()
-
-
-@contextmanager
-def listening(certificate: Path | None, key: Path | None) -> Iterator[str]:
-    """The address of a server on this machine, encrypted by a certificate if there is one."""
-
-    class Answers(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, *_what: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        if certificate is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(certificate, key)
-            server.socket = context.wrap_socket(server.socket, server_side=True)
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
-def test_a_coordinator_of_other_certificates_or_encryption_is_refused(folder: Path) -> None:
-    """As soon as it answers, and not after waiting for another; at a free port nobody does."""
-    create(folder / "other", ["north"], "cluster.example.org:8443")
-    authority, other = (at / "certificates/ca.crt" for at in (folder, folder / "other"))
-    certificate = folder / "certificates/server.crt"
-    assert not is_healthy(f"127.0.0.1:{free_port()}", authority)
-    with listening(certificate, certificate.with_suffix(".key")) as address:
-        assert is_healthy(address, authority)
-        with pytest.raises(InputError, match=r"certificate is not vouched for by .*other"):
-            is_healthy(address, other)
-    plain = "the coordinator at .* does not encrypt"
-    with listening(None, None) as address, pytest.raises(InputError, match=plain):
-        is_healthy(address, authority)
 
 
 def test_rounds_without_a_site_are_told_in_a_line_for_each_reason() -> None:
@@ -597,3 +555,82 @@ def test_a_port_that_another_program_keeps_is_named(monkeypatch) -> None:
         port = taken.getsockname()[1]
         with pytest.raises(InputError, match=f"port {port} cannot be listened at: Address already"):
             wait_for_port("127.0.0.1", port)
+
+
+# On a machine that others use, too
+
+
+def test_what_is_made_is_accepted(folder: Path) -> None:
+    assert Federation.load(folder).sites == ("north", "south")
+    folder.chmod(0o755)  # a folder that others may enter is nobody's but the owner's to write
+    assert Federation.load(folder).sites == ("north", "south")
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o707, 0o777, 0o720, 0o702])
+@pytest.mark.parametrize("inner", ["", "certificates", "keys", "keys/north.pub", "federation.toml"])
+def test_a_federation_in_which_others_may_write_is_refused(folder, inner, mode) -> None:
+    (folder / inner).chmod(mode)
+    with pytest.raises(
+        InputError, match=rf"^other users .* may write {folder / inner}: chmod go-r"
+    ):
+        Federation.load(folder)
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o610, 0o660, 0o666])
+@pytest.mark.parametrize("key", ["certificates/server.key", "certificates/permit.key"])
+def test_a_key_that_others_may_read_is_refused(folder, key, mode) -> None:
+    (folder / key).chmod(mode)
+    with pytest.raises(InputError, match=f"^other users of this machine may read {folder / key}"):
+        Federation.load(folder)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("inner", ["", "certificates", "certificates/server.key"])
+def test_what_belongs_to_another_is_refused(folder, inner) -> None:
+    os.chown(folder / inner, NOBODY, -1)
+    with pytest.raises(InputError, match=f"{folder / inner} belongs to another user"):
+        Federation.load(folder)
+
+
+@pytest.mark.parametrize(
+    ("inner", "mode", "what"),
+    [
+        ("", 0o775, "write"),
+        ("site.toml", 0o646, "write"),
+        ("state/ca.crt", 0o664, "write"),
+        ("state/coordinator.pub", 0o662, "write"),
+        ("state/key", 0o640, "read"),
+    ],
+)
+def test_a_site_that_others_may_change_does_not_start(folder, inner, mode, what) -> None:
+    site = folder / "sites/north"
+    (site / inner).chmod(mode)
+    heard: list[str] = []
+    with pytest.raises(InputError, match=f"other users of this machine may {what} {site / inner}"):
+        take_part(site / "site.toml", heard.append)
+    assert heard == []
+
+
+def test_a_link_is_judged_by_what_it_leads_to(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "link"
+    target.write_text("")
+    target.chmod(0o666)
+    link.symlink_to(target)
+    with pytest.raises(InputError, match=f"may write {link}"):
+        check_private([link])
+    check_private([tmp_path / "nothing"], secret=[tmp_path / "nothing"])
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o002, 0o077])
+def test_the_umask_comes_back(umask, tmp_path) -> None:
+    before = os.umask(umask)
+    try:
+        with private_files():
+            (tmp_path / "file").write_text("")
+            (tmp_path / "folder").mkdir()
+        (tmp_path / "later").write_text("")
+    finally:
+        assert os.umask(before) == umask
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "folder").stat().st_mode & 0o777 == 0o700
+    assert (tmp_path / "later").stat().st_mode & 0o777 == 0o666 & ~umask

@@ -193,14 +193,13 @@ def test_metrics_hold_nothing_of_a_run(coordinator: Operated) -> None:
         assert told not in text
 
 
-def test_the_end_of_the_certificate_is_known(federation: Federation, tmp_path: Path) -> None:
-    days = days_of_certificate(federation)
-    raw = federation.file("certificates", "server.crt").read_bytes()
+def test_the_end_of_the_certificate_is_known(federation: Federation) -> None:
+    days, certificate = days_of_certificate(federation), federation.file("certificates/server.crt")
+    raw = certificate.read_bytes()
     ends = min(each.not_valid_after_utc for each in x509.load_pem_x509_certificates(raw))
     assert days == pytest.approx((ends - datetime.now(UTC)).total_seconds() / 86400, abs=0.1)
-    gone = create(tmp_path / "i", ["a"], "127.0.0.1:8443")
-    gone.file("certificates", "server.crt").unlink()
-    assert days_of_certificate(gone) is None
+    certificate.unlink()
+    assert days_of_certificate(federation) is None
 
 
 def lines_of(path: Path) -> list[dict[str, Any]]:

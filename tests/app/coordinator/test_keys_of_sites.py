@@ -342,30 +342,26 @@ def shown_at(port: int) -> str:
 def test_a_server_shows_its_new_certificate_without_a_restart(folder):
     """Files that do not belong together, for a moment or for good, leave it as it is."""
     chain, key = folder / "certificates/server.crt", folder / "certificates/server.key"
-
-    shown = asyncio.run(asyncio.wait_for(served(chain, key), 120))
-    assert shown[0] == shown[1] == shown[2] != shown[3]
-    assert shown[3] in chain.read_text()
-
-
-async def served(chain: Path, key: Path) -> list[str]:
-    """What a server shows at first, with wrong keys, and after its certificate was renewed."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(chain, key)
     certificates.following(context, chain, key)
-    server = await asyncio.start_server(lambda _r, w: w.close(), "127.0.0.1", 0, ssl=context)
-    port = server.sockets[0].getsockname()[1]
-    shown, right = [await asyncio.to_thread(shown_at, port)], key.read_bytes()
-    for wrong in (b"nothing", key.with_name("ca.key").read_bytes()):
-        key.write_bytes(wrong)
-        await asyncio.to_thread(shown_at, port)
-        shown.append(await asyncio.to_thread(shown_at, port))
-    key.write_bytes(right)
-    lifecycle.renew(chain.parents[1], new_key=True)
-    while (now := await asyncio.to_thread(shown_at, port)) == shown[0]:
-        await asyncio.sleep(0.01)
-    server.close()
-    return [*shown, now]
+
+    async def shown() -> None:
+        server = await asyncio.start_server(lambda _, w: w.close(), "127.0.0.1", 0, ssl=context)
+        port = server.sockets[0].getsockname()[1]
+        first, right = await asyncio.to_thread(shown_at, port), key.read_bytes()
+        for wrong in (b"nothing", key.with_name("ca.key").read_bytes()):
+            key.write_bytes(wrong)
+            for _ in range(2):
+                assert await asyncio.to_thread(shown_at, port) == first
+        key.write_bytes(right)
+        lifecycle.renew(folder, new_key=True)
+        while (now := await asyncio.to_thread(shown_at, port)) == first:
+            await asyncio.sleep(0.01)
+        server.close()
+        assert now in chain.read_text()
+
+    asyncio.run(asyncio.wait_for(shown(), 120))
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import shutil
 import ssl
 import stat
 import threading
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -38,11 +39,13 @@ from fedcluster_app.coordinator.certificates import (
     site_key,
 )
 from fedcluster_app.coordinator.folder import Federation, create
+from fedcluster_app.coordinator.lifecycle import RevokedSites
 from fedcluster_app.coordinator.operators import operators_log
 from fedcluster_app.trust import owned_files as commits
 from fedcluster_app.trust.audit_log import read_log
 from fedcluster_app.trust.owned_files import is_running, running
 from fedcluster_app.trust.permits import public_text
+from fedcluster_app.wire.exchange import Reply, RetryingTransport
 
 HOST = "cluster.example.org"
 
@@ -150,27 +153,22 @@ def test_each_change_is_logged_with_who_made_it(folder: Path) -> None:
     assert {line["by"] for line in lines} == {os.environ.get("SUDO_USER") or getpass.getuser()}
 
 
-def test_both_keys_count_until_the_new_one_is_used(folder: Path) -> None:
+def test_both_keys_count_until_the_new_one_is_used(folder: Path, tmp_path: Path) -> None:
+    """A new one that nobody used is replaced by the next."""
     [old] = keys(folder)["north"]
     assert lifecycle.rotate_key(folder, "north") == folder / "sites/north/state/key"
-    new = digest_at_site(folder, "north")
+    unused = digest_at_site(folder, "north")
+    assert keys(folder)["north"] == [old, unused]
+    path, new = made_at_site(tmp_path)
+    assert lifecycle.rotate_key(folder, "north", path) is None
     assert keys(folder)["north"] == [old, new]
+    assert former_keys(folder)[unused].why == "replaced"
     lifecycle.promote(folder, ["north"])
     assert keys(folder)["north"] == [new]
     assert former_keys(folder)[old].why == "replaced"
     before = content(folder)
     lifecycle.promote(folder, ["north"])
     assert content(folder) == before
-
-
-def test_a_new_key_that_nobody_used_is_replaced(folder: Path, tmp_path: Path) -> None:
-    [old] = keys(folder)["north"]
-    lifecycle.rotate_key(folder, "north")
-    unused = digest_at_site(folder, "north")
-    path, new = made_at_site(tmp_path)
-    assert lifecycle.rotate_key(folder, "north", path) is None
-    assert keys(folder)["north"] == [old, new]
-    assert former_keys(folder)[unused].why == "replaced"
 
 
 def test_a_revoked_site_stays_and_is_let_in_by_a_new_key_only(folder: Path) -> None:
@@ -344,12 +342,6 @@ def test_what_is_new_is_for_its_owner_only(folder: Path) -> None:
     for path in folder.rglob("*"):
         mode = stat.S_IMODE(path.stat().st_mode)
         assert mode == (0o700 if path.is_dir() else 0o600), path
-
-
-def test_what_others_may_write_is_refused(folder: Path) -> None:
-    (folder / "keys").chmod(0o770)
-    with pytest.raises(InputError, match="other users of this machine may write"):
-        lifecycle.add_sites(folder, ["west"])
 
 
 def test_a_link_in_the_place_of_a_key_is_removed_and_not_followed(folder, tmp_path):
@@ -571,3 +563,85 @@ def test_a_site_makes_a_key_that_waits_until_the_coordinator_has_accepted_it(fol
 def test_a_public_key_is_written_as_it_was_read(tmp_path: Path) -> None:
     path, _ = made_at_site(tmp_path)
     assert public_text(read_public_key(path)).encode() == path.read_bytes()
+
+
+# A site whose key is taken back amid a run
+
+WHY = "its key was revoked"
+NORTH, SOUTH = Reply("north", 1, b"!"), Reply("south", 1, b"!")
+GONE = Reply("south", 1, None, "it is gone")
+
+
+class Scripted:
+    """Carrier whose replies, and what happens before them, are written down."""
+
+    def __init__(self, *steps: tuple[dict[str, str], list[Reply]]) -> None:
+        self.steps, self.sent, self.now = list(steps), list[tuple[str, int]](), 0.0
+        self.refused: Mapping[str, str] = {}
+
+    def connected(self) -> Collection[str]:
+        return ["north", "south"]
+
+    def send(self, exchange: int, messages: Mapping[str, bytes], _: float) -> Collection[str]:
+        self.sent += [(site, exchange) for site in messages]
+        return list(messages)
+
+    def receive(self, seconds: float) -> Iterable[Reply]:
+        self.now += seconds
+        if not self.steps:
+            return []
+        self.refused, replies = self.steps.pop(0)
+        return replies
+
+    def exchange(self, enough: int = 1) -> tuple[Mapping[str, bytes], Mapping[str, str]]:
+        how: dict[str, Any] = {"clock": lambda: self.now, "revoked": lambda: self.refused}
+        exchanges = RetryingTransport(self, 60, recheck=0, **how)
+        return exchanges.exchange({"north": b"?", "south": b"?"}, enough)
+
+
+REFUSED_SITE = {"south": WHY}
+NOT_WAITED_FOR: dict[str, tuple[dict[str, str], list[list[Reply]], int, float]] = {
+    "before it is asked": (REFUSED_SITE, [[NORTH]], 1, 1),
+    "though it is needed": (REFUSED_SITE, [[NORTH], *[[]] * 19], 2, 10),
+    "when its answer has come": ({}, [[SOUTH, NORTH]], 1, 1),
+    "when its error comes, twice": ({}, [[], [GONE], [GONE], [NORTH]], 1, 2),
+}
+
+
+@pytest.mark.parametrize(
+    ("refused", "came", "enough", "seconds"), NOT_WAITED_FOR.values(), ids=NOT_WAITED_FOR
+)
+def test_a_refused_site_is_sent_nothing_and_not_waited_for(refused, came, enough, seconds) -> None:
+    """It would not be let in before somebody gives it a new key; what it has sent is not used."""
+    carrier = Scripted(*((REFUSED_SITE, replies) for replies in came))
+    carrier.refused = refused
+    assert carrier.exchange(enough) == ({"north": b"!"}, REFUSED_SITE)
+    assert carrier.now < seconds
+    assert carrier.sent[:2] == [("north", 1), *([] if refused else [("south", 1)])]
+
+
+def test_a_reply_by_the_old_key_is_not_used_after_a_new_one_was_given() -> None:
+    """It was asked before; only an answer to what was asked after that counts."""
+    old, new = Reply("south", 1, b"old"), Reply("south", 1, b"new")
+    carrier = Scripted(({}, [NORTH]), ({"south": WHY}, []), ({}, [old]), ({}, [new]))
+    assert carrier.exchange(enough=2) == ({"north": b"!", "south": b"new"}, {})
+
+
+def test_the_folder_says_who_is_refused(folder: Path) -> None:
+    refused = RevokedSites(folder, ["north", "south"])
+    assert refused() == {}
+    lifecycle.rotate_key(folder, "north")
+    lifecycle.promote(folder, ["north"])
+    assert refused() == {}
+    lifecycle.revoke(folder, "north")
+    assert list(refused()) == ["north"]
+    assert refused()["north"].startswith("its key was revoked on 20")
+    lifecycle.rotate_key(folder, "north")
+    assert refused() == {}
+    (folder / "keys/former.json").write_text("{")
+    assert list(refused()) == ["north", "south"]
+
+
+def test_a_run_goes_on_with_a_site_that_is_removed(folder: Path) -> None:
+    lifecycle.remove_site(folder, "north")
+    assert RevokedSites(folder, ["north", "south"])() == {}

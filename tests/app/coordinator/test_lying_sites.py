@@ -274,13 +274,13 @@ def bent(change: Callable[[dict[str, Any], dict[str, Any]], object]) -> Bend:
 
 def scaled(factor: float) -> Bend:
     """All sums times a factor, but the number of rows."""
-    return bent(
-        lambda _, arrays: arrays.update(
-            (name, array * factor)
-            for name, array in arrays.items()
-            if name.endswith(".sums") and not (array == 60).all()
-        )
-    )
+
+    def change(_header: object, arrays: dict[str, Any]) -> None:
+        for name, array in arrays.items():
+            if name.endswith(".sums") and not (array == 60).all():
+                arrays[name] = array * factor
+
+    return bent(change)
 
 
 @pytest.mark.parametrize("factor", [100.0, -1.0])
@@ -557,11 +557,6 @@ def test_the_liar_has_the_most_influence(lie, seed) -> None:
     assert said or lie == "flipped"
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_no_honest_site_stands_out(seed) -> None:
-    assert influence_line(report_of(in_clusters(seed)).influence) == []
-
-
 def mixed(seed: int, shares: float = 1.0) -> dict[str, Any]:
     """Rows of seven sites that hold five clusters in different shares."""
     rng = np.random.default_rng([seed, 33])
@@ -590,8 +585,9 @@ def test_the_site_with_an_odd_column_comes_first(factor, sums_only, prepare) -> 
 @pytest.mark.parametrize("shares", [1.0, 0.3])
 def test_other_shares_of_the_clusters_are_not_odd(shares) -> None:
     for seed in range(10, 15):
-        report = report_of(mixed(seed, shares), 5)
-        assert not [each for each in report.influence if each.is_odd]
+        influence = report_of(mixed(seed, shares), 5).influence
+        assert not [each for each in influence if each.is_odd]
+        assert influence_line(influence) == []
 
 
 def test_a_site_with_clusters_of_its_own_is_named_and_one_of_many_such_is_not() -> None:
@@ -674,17 +670,9 @@ def test_a_robust_fit_stands_two_liars_that_agree_and_no_more_than_it_is_told() 
     assert inertia(fitted(rows, 0, s3="corner", s4="corner"), honest) > 1.1 * best
 
 
-def test_a_robust_fit_of_honest_sites_is_nearly_the_same() -> None:
-    for seed in range(3):
-        rows = in_clusters(seed, sites=7)
-        robust, usual = (inertia(fitted(rows, faults), rows) for faults in (1, 0))
-        assert robust < 1.02 * usual
-
-
 def test_what_is_alike_by_chance_is_not_left_out() -> None:
     """Of many draws, few honest sites are apart; one that is moved is."""
-    rng = np.random.default_rng(5)
-    out = 0
+    rng, out = np.random.default_rng(5), 0
     for _ in range(300):
         n = rng.integers(5, 200, 9).astype(float)
         means = rng.normal(size=(9, 4)) / np.sqrt(n)[:, None]
@@ -767,11 +755,6 @@ def test_a_cluster_of_too_few_sites_keeps_its_sums_and_is_told_of() -> None:
     assert inertia(report, rows) < 1.2 * inertia(fitted(rows, 0), rows)
 
 
-def test_estimators_take_it() -> None:
-    model = FederatedKMeans(4, robust=1, random_state=0).fit(in_clusters(0, sites=7))
-    assert "robust against 1 lying site" in model.stop_reason_
-
-
 # Forgetting a site
 
 
@@ -818,9 +801,9 @@ def test_a_site_that_is_forgotten_is_not_asked(tmp_path: Path) -> None:
 
 def test_a_run_to_forget_a_site_is_that_run_without_it(tmp_path: Path) -> None:
     trial = create(tmp_path / "f", ("a", "b", "c"), "127.0.0.1:8443")
-    given = {"sites": ["a", "b", "c"], "quorum": 3, "out": "x", "job": "fit", "columns": None}
     before, new = trial.file("runs", "old"), trial.file("runs", "new")
     before.mkdir(parents=True)
+    given = {"sites": ["a", "b", "c"], "quorum": 3, "out": "x", "job": "fit", "columns": None}
     (before / "job.json").write_text(json.dumps(given))
     content = content_without(trial, "old", "b", new)
     assert (content["sites"], content["quorum"]) == (["a", "c"], 2)
@@ -871,10 +854,9 @@ def test_a_spread_of_0_becomes_the_smallest_that_is_not() -> None:
 
 def test_a_site_whose_rows_would_lie_at_the_centres_is_compared() -> None:
     """Another factor for a column may leave no misfit at all, by which nothing can be divided."""
-    rng = np.random.default_rng(9)
-    order, X = rng.permutation(150), load_iris().data
+    order, X = np.random.default_rng(9).permutation(150), load_iris().data
     rows = {f"s{i}": X[order[i::5]] for i in range(5)}
     model = FederatedKMeans(10, random_state=9, min_cluster_size=5).fit(rows)
-    assert len(model.influence_) == 5
-    misfits = [each.misfit for each in model.influence_]
-    assert np.isfinite(np.array(misfits, dtype=float)).all()
+    misfits = np.array([each.misfit for each in model.influence_], dtype=float)
+    assert len(misfits) == 5
+    assert np.isfinite(misfits).all()

@@ -49,12 +49,11 @@ Play = Callable[..., tuple[World, str]]
 
 
 MEMORY = Path("/dev/shm")
-"""A file system in memory, where there is one: SQLite waits for a disk that cannot be simulated."""
 
 
 @contextmanager
 def memory(otherwise: Path) -> Iterator[Path]:
-    """A folder in memory, where that is possible."""
+    """A folder in memory, if possible: SQLite waits for a disk that cannot be simulated."""
     with TemporaryDirectory(dir=MEMORY if MEMORY.is_dir() else otherwise) as folder:
         yield Path(folder)
 
@@ -83,10 +82,8 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Play]:
 
 
 def _result(world: World) -> str:
-    model, told = (
-        json.loads((world.run / "result" / f"{name}.json").read_text())
-        for name in ("model", "history")
-    )
+    files = (world.run / "result" / f"{name}.json" for name in ("model", "history"))
+    model, told = (json.loads(file.read_text()) for file in files)
     return json.dumps([model["centers"], model["weights"], told])
 
 
@@ -132,7 +129,7 @@ def lasting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     many = PolicyLimits(max_runs_per_day=10**5, max_rounds_per_day=10**6)
     monkeypatch.setattr("simulator.Policy", partial(Policy, many))
     with simulated_disk(monkeypatch) as on, memory(tmp_path) as folder:
-        on(world := World(folder, ROWS, 0, Faults()))
+        on(world := World(folder, ROWS, 0, Faults(), secure=False))
         yield world
 
 
