@@ -32,14 +32,14 @@ PACKAGE = "src"
 ELSEWHERE = {
     "fedcluster/algorithms": "rounds engines starts recipes mixtures budget decimals",
     "fedcluster/core": "rounds groups laws lying_sites policy outsiders planned_steps",
-    "fedcluster/engines": "grouped_limits recorded privacy noise protection rounds stability "
+    "fedcluster/engines": "grouped_limits recorded disclosure noise protection rounds stability "
     "lying_sites budget group_sums participation agreement replies wire laws",
     "fedcluster/errors": "import",
     "fedcluster/estimators": "new_rows",
     "fedcluster/extend": "extending plugins",
     "fedcluster/frames": "files sources as_written decimals",
     "fedcluster/jobs": "evaluate objectives trimming participation estimators lying_sites",
-    "fedcluster/kernels": "crowd small_sites fedavg",
+    "fedcluster/kernels": "small_sites fedavg",
     "fedcluster/lazy": "import",
     "fedcluster/metrics": "laws profiles stability incomplete leaves",
     "fedcluster/mixtures": "likelihood",

@@ -46,19 +46,16 @@ def test_support_adds_up_where_one_summary_alone_has_it() -> None:
     assert_array_equal((counted + counted).rows, [8])
 
 
-def test_lines_that_are_not_kept_say_nothing() -> None:
-    kept = summary([5, 7], [9, 2], [1, 2]).keep(np.array([False, True]))
+def test_lines_that_are_not_kept_say_nothing_and_support_does_not_leave_the_site() -> None:
+    given = summary([5, 7], [9, 2], [1, 2])
+    kept = given.keep(np.array([False, True]))
     assert_array_equal(kept.sums, [[0], [7]])
     assert_array_equal(kept.weights, [0, 2])
     assert_array_equal(kept.rows, [0, 2])
-    assert summary([5], [9]).keep(np.array([True])).support is None
-
-
-def test_support_does_not_leave_the_site() -> None:
-    leaving = summary([5], [9], [1]).leaving()
-    assert leaving.support is None
-    assert_array_equal(leaving.weights, [9])
+    assert given.leaving().support is None
+    assert_array_equal(given.leaving().weights, [9, 2])
     plain = summary([5], [9])
+    assert plain.keep(np.array([True])).support is None
     assert plain.leaving() is plain
 
 
@@ -88,13 +85,14 @@ def test_canonical_order_is_the_lexicographic_one(levels: int, dtype: type) -> N
     X[rng.random(X.shape) < 0.05] = np.nan
     X[rng.random(X.shape) < 0.05] = -0.0
     weight = rng.integers(1, 3, size=300).astype(float)
-    same = np.arange(300.0)  # rows that are alike stay in their order
-    data = Data(X, weight, y=same).canonical()
-    assert data.y is not None
-    assert_array_equal(data.y, np.lexsort([weight, *X.T[::-1]]))
-    unweighted = Data(X, y=same).canonical()
-    assert unweighted.y is not None
-    assert_array_equal(unweighted.y, np.lexsort([*X.T[::-1]]))
+    same = np.arange(300)  # rows that are alike stay in their order
+    for given, keys in ((weight, [weight]), (None, [])):
+        order, data = np.lexsort([*keys, *X.T[::-1]]), Data(X, given, y=same).canonical()
+        assert data.y is not None
+        assert_array_equal(data.y, order)
+        assert_array_equal(data.X, X[order])
+        if keys:
+            assert_array_equal(data.sample_weight, weight[order])
     assert len(Data(X[:0]).canonical()) == 0
 
 
@@ -105,13 +103,6 @@ def test_tables_are_sorted_one_after_another(levels: int) -> None:
     assert_array_equal(lexicographic([*X.T], tables), np.lexsort([*X.T[::-1], tables]))
 
 
-def test_canonical_order_is_by_the_first_column_then_the_next_then_the_weight() -> None:
-    rows = np.array([[1.0, 5.0], [0.0, 9.0], [1.0, 4.0], [1.0, 4.0]])
-    data = Data(rows, np.array([1.0, 2.0, 4.0, 3.0])).canonical()
-    assert_array_equal(data.X, [[0, 9], [1, 4], [1, 4], [1, 5]])
-    assert_array_equal(data.sample_weight, [2, 3, 4, 1])
-
-
 def test_answers_add_up_exactly() -> None:
     by_site = {name: summary([x], [1]) for name, x in {"a": 1e16, "b": 1.0, "c": -1e16}.items()}
     total = Answers(by_site).total()
@@ -120,7 +111,7 @@ def test_answers_add_up_exactly() -> None:
     assert total.rest is None
 
 
-def test_a_start_is_a_copy_and_has_no_weight() -> None:
+def test_a_start_is_a_copy_without_weight_and_by_default_without_a_centre() -> None:
     given = np.array([[1, 2], [3, 4]])
     state = State.at(given)
     assert state.centers.dtype == np.float64
@@ -128,6 +119,10 @@ def test_a_start_is_a_copy_and_has_no_weight() -> None:
     assert_array_equal(state.weights, [0, 0])
     assert (state.round, state.converged, dict(state.memory)) == (0, False, {})
     assert np.isnan(state.inertia)
+    assert State().centers.shape == (0, 0)
+    assert State().weights.shape == (0,)
+    assert Task(Lloyd(), state).seed == 0
+    assert FitParameters(3).tol == Lloyd().tol == 1e-4
 
 
 def test_a_site_with_other_rows_is_the_same_site() -> None:
@@ -144,6 +139,8 @@ def test_a_site_with_other_rows_is_the_same_site() -> None:
 def test_sums_and_weights_belong_together(sums: tuple[int, ...], weights: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="a summary has sums"):
         Summary(np.zeros(sums), np.zeros(weights))
+    with pytest.raises(ValueError, match=r"what rounding took of sums has shape \(1, 2, 2\)"):
+        Summary(np.zeros((2, 2)), np.zeros(2), rest=np.zeros((1, 2, 2)))
 
 
 def test_what_is_kept_of_rows_is_no_part_of_them() -> None:
@@ -153,14 +150,6 @@ def test_what_is_kept_of_rows_is_no_part_of_them() -> None:
     assert "cache" not in inspect.signature(Data).parameters
     assert len(Data(np.zeros((2, 5)))) == 2
     assert data.take(slice(1)).cache == {}
-
-
-def test_nothing_has_no_lines_and_no_columns() -> None:
-    state = State()
-    assert state.centers.shape == (0, 0)
-    assert state.weights.shape == (0,)
-    assert Task(Lloyd(), state).seed == 0
-    assert FitParameters(3).tol == Lloyd().tol == 1e-4
 
 
 @pytest.mark.parametrize("engine", [LocalEngine, RemoteEngine])

@@ -21,7 +21,7 @@ import pandas as pd
 import pytest
 from distributed import Client as Cluster
 from distributed import LocalCluster
-from typer.testing import CliRunner
+from typed import run
 
 from benchmarks.shapes import KINDS as SHAPES
 from fedcluster import Client, FederatedKMeans, LocalEngine, Model, PreprocessingSpec, State, Task
@@ -35,10 +35,8 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, fit_of, model_of
-from fedcluster.preprocessing.moments import Missing
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
-from fedcluster_app.cli import app
 from fedcluster_app.report.job_files import content_of
 
 pytestmark = pytest.mark.usefixtures("short_searches")
@@ -64,10 +62,8 @@ def people(n: int = 420, seed: int = 0) -> pd.DataFrame:
 
 @pytest.fixture(scope="module")
 def threads() -> Iterator[Cluster]:
-    with Cluster(
-        processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0"
-    ) as cluster:
-        yield cluster
+    with Cluster(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=":0") as on:
+        yield on
 
 
 @pytest.fixture(scope="module")
@@ -85,17 +81,13 @@ def on_dask(frame: pd.DataFrame, n: int = 7) -> Any:
 
 def in_process(rows: Any, protection: Groups | None = None, **roles: Any) -> LocalEngine:
     """The same partitions as clients of this process."""
-    how = ColumnRoles(
-        roles.get("columns"),
-        roles.get("weight_column"),
-        roles.get("group_column"),
-        roles.get("label_column"),
-        raw=True,
-    )
-    parts = dask.compute(*rows.to_delayed())
+    names = ("columns", "weight_column", "group_column", "label_column")
+    columns, weight, group, label = map(roles.get, names)
+    how = ColumnRoles(columns, weight, group, label, raw=True)
+    parts = enumerate(dask.compute(*rows.to_delayed()))
     return LocalEngine(
         Client(f"part-{i:05}", read_table(part, how), (), protection)
-        for i, part in enumerate(parts)
+        for i, part in parts
         if len(part)
     )
 
@@ -103,15 +95,10 @@ def in_process(rows: Any, protection: Groups | None = None, **roles: Any) -> Loc
 def outcome(job: Any, engine: Engine) -> tuple[Any, ...]:
     """All that comes of a job: its content, its rounds, and the bits of its state."""
     report = execute(job, engine)
-    content = content_of(report)
     state = report.clustering.state if isinstance(job, Fit) else State()
     arrays = [state.centers, state.weights, *(state.memory[name] for name in sorted(state.memory))]
-    return (
-        repr(content),
-        report.outcome.account(),
-        state.inertia,
-        [(each.shape, each.tobytes()) for each in arrays],
-    )
+    bits = [(each.shape, each.tobytes()) for each in arrays]
+    return repr(content_of(report)), report.outcome.account(), state.inertia, bits
 
 
 @dataclass(frozen=True)
@@ -195,34 +182,28 @@ def test_processes_give_the_bits_of_one_process(
 
 
 def test_answers_are_added_in_a_tree_of_any_width(threads: Cluster) -> None:
-    rows = on_dask(people()[list(NUMBERS)])
-    task = Task(Lloyd(), State.at(SPOTS))
+    rows, task = on_dask(people()[list(NUMBERS)]), Task(Lloyd(), State.at(SPOTS))
     [alone] = in_process(rows).ask([task])
     for fan_in in (2, 3, 100):
         [added] = DaskEngine(rows, fan_in=fan_in).ask([task])
         assert isinstance(added, BatchedAnswers)
         assert added.total().planes.tobytes() == alone.total().planes.tobytes()
         assert dict(added.values_sent) == dict(alone.values_sent)
-        assert [each.sums.tobytes() for each in added.by_site.values()] == [
-            each.sums.tobytes() for each in alone.by_site.values()
-        ]
+        sums = [[e.sums.tobytes() for e in each.by_site.values()] for each in (added, alone)]
+        assert sums[0] == sums[1]
 
 
-def test_partitions_without_rows_are_no_sites(threads: Cluster) -> None:
-    frame = people()[list(NUMBERS)]
-    rows = on_dask(frame)
+def test_partitions_without_rows_or_whose_rows_weigh_nothing_are_no_sites(threads) -> None:
+    rows = on_dask(people()[list(NUMBERS)])
     rows = rows[rows["a"] > rows["a"].max().compute() - 4]
-    sizes = [len(part) for part in dask.compute(*rows.to_delayed())]
     few = rows[rows["a"] < -99]
-    assert all(sizes)
-    with pytest.raises(InputError, match="no partition has a row"):
-        DaskEngine(few).introduce()
+    assert all(len(part) for part in dask.compute(*rows.to_delayed()))
+    for none in (few, on_dask(people().head(0))):
+        with pytest.raises(InputError, match="no partition has a row; check what"):
+            DaskEngine(none, columns=NUMBERS).introduce()
     some = dd.concat([rows.partitions[:2], few, rows.partitions[2:]], interleave_partitions=False)
     names = [site.name for site in DaskEngine(some).introduce()]
     assert names == [f"part-{i:05}" for i in (0, 1, *range(9, 14))]
-
-
-def test_partitions_whose_rows_weigh_nothing_are_no_sites(threads: Cluster) -> None:
     frame = people(70)
     frame.loc[:9, "weight"] = 0.0
     engine = DaskEngine(on_dask(frame), columns=NUMBERS, weight_column="weight")
@@ -230,13 +211,14 @@ def test_partitions_whose_rows_weigh_nothing_are_no_sites(threads: Cluster) -> N
 
 
 def test_what_a_partition_tells_is_what_it_is_asked(threads: Cluster) -> None:
-    local, engine = QUICK["prepared, with gaps and text"].engines(people())
-    texts = ((), ("town",), ("a", "town"))
-    questions: list[dict[str, Any]] = [{"columns": True, "texts": each} for each in texts]
-    for asked in ({"labels": True}, *questions):
-        told, wanted = (each.introduce(**asked) for each in (engine, local))
-        assert [site.columns for site in told] == [site.columns for site in wanted]
-        assert [site.labels for site in told] == [site.labels for site in wanted]
+    engines = QUICK["prepared, with gaps and text"].engines(people())
+    questions: list[dict[str, Any]] = [{"labels": True}]
+    questions += [{"columns": True, "texts": each} for each in ((), ("town",), ("a", "town"))]
+    for asked in questions:
+        wanted, told = (
+            [(site.columns, site.labels) for site in each.introduce(**asked)] for each in engines
+        )
+        assert told == wanted
 
 
 def test_labels_are_lazy_and_keep_the_index(threads: Cluster) -> None:
@@ -286,20 +268,15 @@ def test_text_and_gaps_must_be_prepared(threads: Cluster) -> None:
             execute(fit_of(3), engine, columns=("a", column))
 
 
-def test_a_step_that_counts_gaps_is_asked_of_rows_as_they_are(threads: Cluster) -> None:
-    frame = people()[[*NUMBERS, "d"]]
-    [answers] = DaskEngine(on_dask(frame)).ask([Task(Missing(), State())])
-    assert answers.total().sums.ravel().tolist() == frame.isna().sum().tolist()
-
-
 def test_what_is_no_table_is_refused(threads: Cluster) -> None:
-    for given in (people(), da.zeros(9), [1.0], on_dask(people())["a"]):
+    rows = on_dask(people())
+    for given in (people(), da.zeros(9), [1.0], rows["a"]):
         with pytest.raises(InputError, match="takes a Dask data frame or array"):
             DaskEngine(given)
     with pytest.raises(InputError, match="fan_in must be at least 2"):
-        DaskEngine(on_dask(people()), fan_in=1)
+        DaskEngine(rows, fan_in=1)
     with pytest.raises(InputError, match="has no column 'weigth'"):
-        DaskEngine(on_dask(people()), columns=NUMBERS, weight_column="weigth").introduce()
+        DaskEngine(rows, columns=NUMBERS, weight_column="weigth").introduce()
 
 
 def test_an_error_of_a_partition_names_no_path(threads: Cluster, tmp_path: Path) -> None:
@@ -324,42 +301,9 @@ def test_the_examples_of_the_page_run(threads: Cluster) -> None:
 # The command line
 
 
-def command(*arguments: object) -> Any:
-    return CliRunner().invoke(app, ["fit", *map(str, arguments)])
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("parquet")
-    for i in range(4):
-        people().iloc[i::4].to_parquet(folder / f"{i}.parquet")
-    return folder
-
-
-def test_a_command_fits_parquet_files_on_a_cluster(threads, folder, tmp_path):
-    cluster, how = f"dask={threads.scheduler.address}", ("-k", 3, "--missing", "mean", "--fuzzy")
-    chosen = ("--exclude", "label,person", "--set", "weight_column=weight")
-    for files, out, engine in (
-        ([f"{folder}/*.parquet"], "there", ("--set", f"engine={cluster}")),
-        ([f"part-{i:05}={folder}/{i}.parquet" for i in range(4)], "here", ()),
-    ):
-        ran = command(*files, *how, *chosen, "--out", tmp_path / out, *engine)
-        assert ran.exit_code == 0, ran.output
-    models = [json.loads((tmp_path / out / "model.json").read_text()) for out in ("there", "here")]
-    for name in ("centers", "weights", "inertia", "preprocessing", "columns"):
-        assert models[0].get(name) == models[1].get(name), name
-    for i in range(4):
-        there, here = (tmp_path / out / f"labels/part-{i:05}.csv" for out in ("there", "here"))
-        assert there.read_bytes() == here.read_bytes()
-    history = json.loads((tmp_path / "there/history.json").read_text())
-    assert {*history["files"]} == {
-        str(each.relative_to(tmp_path / "there")) for each in (tmp_path / "there").rglob("*.*")
-    }
-
-
 def told(*arguments: object, code: int = 0) -> Any:
     """What a command prints for programs, or its error in one line."""
-    ran = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    ran = run("", *arguments, "--json")
     assert ran.exit_code == code, ran.output
     return json.loads(ran.stdout) if code == 0 else " ".join(ran.output.split())
 
@@ -382,6 +326,28 @@ def given(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
+@pytest.fixture
+def on_cluster(threads: Cluster, tmp_path: Path) -> tuple[str, ...]:
+    """The options of a command whose rows are on the cluster."""
+    return "--set", f"engine=dask={threads.scheduler.address}", "--out", str(tmp_path / "out")
+
+
+def test_a_command_fits_parquet_files_on_a_cluster(on_cluster, given, tmp_path):
+    how = ["-k", 3, "--missing", "mean", "--fuzzy", "--set", "weight_column=weight"]
+    how += ["--exclude", "label,person,home,day"]
+    told("fit", f"{given}/rows/part-*.parquet", *how, *on_cluster)
+    told("fit", *sorted(given.glob("rows/*"))[:4], *how, "--out", tmp_path / "here")
+    there, here = (json.loads((tmp_path / o / "model.json").read_text()) for o in ("out", "here"))
+    for name in ("centers", "weights", "inertia", "preprocessing", "columns"):
+        assert there.get(name) == here.get(name), name
+    for i in range(4):
+        labels = (tmp_path / out / f"labels/part-{i:05}.csv" for out in ("out", "here"))
+        assert len({each.read_bytes() for each in labels}) == 1
+    history = json.loads((tmp_path / "out/history.json").read_text())
+    written = (tmp_path / "out").rglob("*.*")
+    assert {*history["files"]} == {str(each.relative_to(tmp_path / "out")) for each in written}
+
+
 ASKED: dict[str, str] = {
     "predict": "predict {}/fit",
     "predict-bare": "predict {}/bare",
@@ -397,12 +363,11 @@ LIMITS = {"select-k": ("--min-cluster-size", 1)}
 
 
 @pytest.mark.parametrize("name", ASKED)
-def test_every_command_that_reads_rows_takes_a_cluster(threads, given, tmp_path, name):
+def test_every_command_that_reads_rows_takes_a_cluster(on_cluster, given, tmp_path, name):
     words = ASKED[name].replace("{}", str(given)).split()
-    engine = ("--set", f"engine=dask={threads.scheduler.address}")
     files, limits = sorted(given.glob("rows/*"))[:4], LIMITS.get(name, ())
     here = told(*words, *limits, *files, "--out", tmp_path / "here")
-    there = told(*words, *engine, f"{given}/rows/*.parquet", "--out", tmp_path / "there")
+    there = told(*words, *on_cluster, f"{given}/rows/*.parquet")
     for key in here.keys() - {"sites", "ignored", "out", "files"}:
         assert here[key] == there[key], key
     for site, part in zip(here["sites"], there["sites"][:4], strict=True):
@@ -410,78 +375,77 @@ def test_every_command_that_reads_rows_takes_a_cluster(threads, given, tmp_path,
             assert site.get(key) == part.get(key), key
     assert here.get("ignored", {}).items() <= there.get("ignored", {}).items()
     for file in (tmp_path / "here").glob("*.csv"):
-        assert file.read_bytes() == (tmp_path / "there" / file.name).read_bytes()
+        assert file.read_bytes() == (tmp_path / "out" / file.name).read_bytes()
     if words[0] == "predict":
         assert len(there["sites"]) == len(here["sites"]) + 1
-        empty = (tmp_path / "there/part-00004.csv").read_text("utf-8")
+        empty = (tmp_path / "out/part-00004.csv").read_text("utf-8")
         assert (there["sites"][4]["rows"], len(empty.splitlines())) == (0, 1)
 
 
-def test_no_file_and_no_row_are_said_as_they_are(threads, given, tmp_path):
-    for i in range(2):
-        people().head(0).to_parquet(tmp_path / f"none-{i}.parquet")
-    absent, none = f"{tmp_path}/absent-*.parquet", f"{tmp_path}/none-*.parquet"
-    some, missing = f"{given}/rows/part-00000.parquet", f"{tmp_path}/absent.parquet"
-    engine = ("--out", tmp_path / "out", "--set", f"engine=dask={threads.scheduler.address}")
-    (tmp_path / "empty").mkdir()
-    for i, frame in enumerate((people(), people().assign(more=1.0), people().iloc[:, 1:])):
-        frame.to_parquet(tmp_path / f"unlike-{i}.parquet")
-    unlike = [f"{tmp_path}/unlike-{i}.parquet" for i in range(3)]
-    lost = people().columns[0]
-    for files, line in {
-        (f"{tmp_path}/empty/",): f"there is no Parquet file in {tmp_path}/empty/; check the path",
-        (
-            f"{tmp_path}/unlike-*.parquet",
-        ): f"{unlike[1]} has a column 'more', and {unlike[0]} has none",
-        (unlike[2], unlike[0]): f"{unlike[0]} has a column {lost!r}, and {unlike[2]} has none",
-        (absent,): f"no file matches {absent}",
-        (some, absent): f"no file matches {absent}",
-        (some, missing): f"{missing} does not exist; check the path",
-        (none,): f"no rows in {none}; check the path",
-    }.items():
-        for command in ("predict", "evaluate", "profile"):
-            assert line in told(command, given / "fit", *files, *engine, code=2)
-        for command in ("fit", "select-k"):
-            assert line in told(
-                command, *(("-k", 2) if command == "fit" else ()), *files, *engine, code=2
-            )
-    with pytest.raises(InputError, match="no partition has a row; check what"):
-        DaskEngine(on_dask(people().head(0)), columns=NUMBERS).introduce()
-    assert not (tmp_path / "out").exists()
+def test_an_empty_partition_is_no_site_whose_limits_hold_rows_back(on_cluster, given):
+    shown = run("profile", given / "fit", f"{given}/rows/*.parquet", *on_cluster).output
+    said = "Site part-00004 took no part: it has no rows of positive weight."
+    assert said in " ".join(shown.split())
 
 
-def test_an_empty_partition_is_no_site_whose_limits_hold_rows_back(threads, given, tmp_path):
-    engine = ("--out", str(tmp_path), "--set", f"engine=dask={threads.scheduler.address}")
-    words = ("profile", str(given / "fit"), f"{given}/rows/*.parquet", *engine)
-    shown = " ".join(CliRunner().invoke(app, words).output.split())
-    assert "Site part-00004 took no part: it has no rows of positive weight." in shown
-
-
-def test_a_partition_is_read_as_the_model_reads_files(threads, given, tmp_path):
-    rows = people().assign(day="1960-03-04")
-    rows.loc[7, "day"] = "soon"
-    rows.to_parquet(tmp_path / "rows.parquet")
-    engine = ("--out", tmp_path / "out", "--set", f"engine=dask={threads.scheduler.address}")
-    for command in ("predict", "evaluate", "profile"):
-        line = told(command, given / "fit", tmp_path / "rows.parquet", *engine, code=2)
-        assert "partition 'part-00000', column 'day', row 7: 'soon' is no date" in line
-        weighed = ("--set", "weight_column=a") if command != "predict" else ("--append",)
-        line = told(command, given / "fit", tmp_path / "rows.parquet", *weighed, *engine, code=2)
-        assert ("leave --append out" if command == "predict" else "is a column of the mod") in line
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_choice_on_a_cluster_tells_its_doubts(threads: Cluster, tmp_path: Path) -> None:
+def test_a_choice_on_a_cluster_tells_its_doubts(on_cluster, tmp_path) -> None:
     rows = np.repeat(np.random.default_rng(0).normal(size=(12, 2)), 5, axis=0)  # they repeat
     for i in range(2):
         pd.DataFrame(rows[i::2], columns=["a", "b"]).to_parquet(tmp_path / f"{i}.parquet")
-    cluster = f"dask={threads.scheduler.address}"
-    chosen = ("-k", "auto", "--json", "--out", tmp_path / "out", "--set", f"engine={cluster}")
-    ran = command(f"{tmp_path}/*.parquet", *chosen)
-    assert ran.exit_code == 0, ran.output
-    told = json.loads(ran.stdout)
-    assert told["selection"]["warnings"]
-    assert {*told["selection"]["warnings"]} <= {*told["warnings"]}
+    said = told("fit", f"{tmp_path}/*.parquet", "-k", "auto", *on_cluster)
+    assert said["selection"]["warnings"]
+    assert {*said["selection"]["warnings"]} <= {*said["warnings"]}
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """A folder of files that will not do."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")
+    frames = {f"none-{i}": people().head(0) for i in range(2)}
+    unlike = (people(), people().assign(more=1.0), people().iloc[:, 1:])
+    frames |= {f"unlike-{i}": frame for i, frame in enumerate(unlike)}
+    late = people().assign(day="1960-03-04")
+    late.loc[7, "day"] = "soon"
+    for name, frame in {**frames, "late": late}.items():
+        frame.to_parquet(tmp_path / f"{name}.parquet")
+    return tmp_path
+
+
+NO_FILES = {
+    "empty/": "there is no Parquet file in {}/empty/; check the path",
+    "unlike-*.parquet": "{}/unlike-1.parquet has a column 'more', and {}/unlike-0.parquet has none",
+    "unlike-2.parquet {}/unlike-0.parquet": "{}/unlike-0.parquet has a column 'a', and "
+    "{}/unlike-2.parquet has none",
+    "absent-*.parquet": "no file matches {}/absent-*.parquet",
+    "unlike-0.parquet {}/absent-*.parquet": "no file matches {}/absent-*.parquet",
+    "unlike-0.parquet {}/absent.parquet": "{}/absent.parquet does not exist; check the path",
+    "none-*.parquet": "no rows in {}/none-*.parquet; check the path",
+    "rows.csv": "engine dask reads Parquet files",
+    "broken.parquet": "cannot be read as one Parquet table (Arrow",
+}
+
+
+@pytest.mark.parametrize(
+    "command", ["fit -k 2", "predict {}", "select-k", "evaluate {}", "profile {}"]
+)
+def test_no_file_no_row_and_what_is_no_table_are_said_as_they_are(on_cluster, given, odd, command):
+    words = command.replace("{}", str(given / "fit")).split()
+    for files, line in NO_FILES.items():
+        paths = f"{odd}/{files}".replace("{}", str(odd)).split()
+        assert line.replace("{}", str(odd)) in told(*words, *paths, *on_cluster, code=2), files
+    assert not (odd / "out").exists()
+
+
+@pytest.mark.parametrize("command", ["predict", "evaluate", "profile"])
+def test_a_partition_is_read_as_the_model_reads_files(on_cluster, given, odd, command):
+    ask = (command, given / "fit", odd / "late.parquet", *on_cluster)
+    line = told(*ask, code=2)
+    assert "partition 'part-00000', column 'day', row 7: 'soon' is no date" in line
+    weighed = ("--set", "weight_column=a") if command != "predict" else ("--append",)
+    line = told(*ask, *weighed, code=2)
+    assert ("leave --append out" if command == "predict" else "is a column of the mod") in line
+    assert not (odd / "out").exists()
 
 
 @pytest.mark.parametrize(
@@ -494,36 +458,12 @@ def test_a_choice_on_a_cluster_tells_its_doubts(threads: Cluster, tmp_path: Path
         ("--set engine=dask=tcp://127.0.0.1:9", "no Dask scheduler answers at tcp://127.0.0.1:9"),
     ],
 )
-def test_what_a_cluster_is_not_asked_is_refused(folder, tmp_path, arguments, line):
+def test_what_a_cluster_is_not_asked_is_refused(given, tmp_path, arguments, line):
     with dask.config.set({"distributed.comm.timeouts.connect": "0.2s"}):
-        ran = command(f"{folder}/*.parquet", "-k", 3, "--out", tmp_path / "out", *arguments.split())
+        ran = run(f"fit -k 3 {arguments}", f"{given}/rows/*.parquet", "--out", tmp_path / "out")
     assert ran.exit_code == 2
     assert line in ran.output
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    ("files", "line"),
-    [
-        ("{folder}/nothing.parquet", "nothing.parquet does not exist; check the path"),
-        ("{folder}/rows.csv", "engine dask reads Parquet files"),
-        ("{folder}/broken.parquet", "cannot be read as one Parquet table (Arrow"),
-    ],
-)
-def test_files_that_are_no_table_are_refused(threads, tmp_path, files, line):
-    (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")
-    cluster = f"dask={threads.scheduler.address}"
-    ran = command(
-        files.format(folder=tmp_path),
-        "-k",
-        3,
-        "--out",
-        tmp_path / "o",
-        "--set",
-        f"engine={cluster}",
-    )
-    assert ran.exit_code == 2
-    assert line in ran.output
 
 
 # Partitions that change, and lost workers
@@ -550,13 +490,13 @@ def test_a_partition_that_changes_is_refused(threads, tmp_path, protection):
     task = Task(Lloyd(), State.at(SPOTS))
     engine.ask([task])
     (tmp_path / "changed").touch()
-    if protection is not None:  # its groups are kept: they are not made again
-        n_read = len(list((tmp_path / "read").iterdir()))
+    if protection is None:
+        with pytest.raises(InputError, match="partition 'part-00005' has changed since"):
+            engine.ask([task])
+    else:  # its groups are kept: they are not made again
+        n_read = len([*(tmp_path / "read").iterdir()])
         engine.ask([task])
-        assert len(list((tmp_path / "read").iterdir())) == n_read
-        return
-    with pytest.raises(InputError, match="partition 'part-00005' has changed since"):
-        engine.ask([task])
+        assert len([*(tmp_path / "read").iterdir()]) == n_read
 
 
 class Killing(WrappedEngine):
@@ -578,25 +518,20 @@ class Killing(WrappedEngine):
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(4))
 def test_a_killed_worker_costs_no_bit(processes: Cluster, tmp_path: Path, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    protection = Groups(4) if seed % 2 else None
+    rng, protection = np.random.default_rng(seed), Groups(4) if seed % 2 else None
     processes.cluster.scale(2)  # a busy machine may give one up that was killed
     processes.wait_for_workers(2)
-    rows = counted(tmp_path / "read", seed)
-    job = fit_of(3, seed=seed)
+    rows, job = counted(tmp_path / "read", seed), fit_of(3, seed=seed)
     alone = outcome(job, in_process(rows, protection))
-    n_rounds = len(alone[1])
     for each in (tmp_path / "read").iterdir():
         each.unlink()
     engine = DaskEngine(rows, client=processes, protection=protection, fan_in=3)
     engine.introduce()
     held = [len(keys) for keys in processes.has_what().values()]
-    killing = Killing(
-        engine, processes, int(rng.integers(n_rounds)), int(rng.integers(2)), rng.uniform(0, 0.05)
-    )
+    at, which = int(rng.integers(len(alone[1]))), int(rng.integers(2))
+    killing = Killing(engine, processes, at, which, rng.uniform(0, 0.05))
     assert outcome(job, killing) == alone
-    n_read = len(list((tmp_path / "read").iterdir()))
-    assert 8 <= n_read <= 8 + max(held)
+    assert 8 <= len([*(tmp_path / "read").iterdir()]) <= 8 + max(held)
 
 
 @pytest.mark.long
@@ -613,15 +548,13 @@ def test_groups_are_not_made_of_other_rows_after_a_loss(processes: Cluster, tmp_
 
 
 def test_a_protected_partition_keeps_no_row() -> None:
-    from fedcluster.engines._dask import Opening
-    from fedcluster.privacy.disclosure import Disclosure
-
-    frame = people()[list(NUMBERS)]
-    opened = Opening(ColumnRoles(raw=True), Disclosure.of((), Groups(4)))("part", frame)
-    kept = pickle.dumps(opened)
+    frame, roles = people()[list(NUMBERS)], ColumnRoles(raw=True)
+    kept, bare = (
+        pickle.dumps(Opening(roles, Disclosure.of((), groups))("part", frame))
+        for groups in (Groups(4), None)
+    )
     assert not any(value.tobytes() in kept for value in frame.to_numpy().ravel())
-    bare = Opening(ColumnRoles(raw=True), Disclosure.of(()))("part", frame)
-    assert frame.to_numpy()[0, 0].tobytes() in pickle.dumps(bare)
+    assert frame.to_numpy()[0, 0].tobytes() in bare
 
 
 def test_the_digest_of_a_partition_knows_its_groups() -> None:

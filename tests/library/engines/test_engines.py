@@ -90,13 +90,6 @@ def locally(
     return FOUND[key]
 
 
-class TooMany(InChunks):
-    """Rows that do not fit into memory."""
-
-    def load(self):
-        raise AssertionError("all rows were loaded at once")
-
-
 def raw_clients() -> list[Client]:
     """Text, missing values, offsets and weights below 1; each site has its own codes and order."""
     given = []
@@ -133,17 +126,16 @@ def prepared(engine: Engine, wish: PreprocessingSpec) -> Any:
 )
 def test_a_preparation_is_the_same_bits_on_every_engine(engine, wish, tmp_path):
     """What is described, fitted and then clustered; every reply passes the checks."""
-    told, before, after = locally(prepared, wish, given=raw_clients)
+    here = locally(prepared, wish, given=raw_clients)
     there = prepared(engine(raw_clients(), tmp_path), wish)
-    assert told == there[0]
-    assert list(told) == list(there[0]) == sorted(ROWS)
-    assert before.value.preprocessor == there[1].value.preprocessor
-    assert before.value.fit_report.missing == there[1].value.fit_report.missing
-    assert (before.communication_rounds, after.communication_rounds) == (
-        there[1].communication_rounds,
-        there[2].communication_rounds,
-    )
-    assert bits(after.value) == bits(there[2].value)
+    assert list(here[0]) == list(there[0]) == sorted(ROWS)
+    told, before, after = zip(here, there, strict=True)
+    assert told[0] == told[1]
+    assert before[0].value.preprocessor == before[1].value.preprocessor
+    assert before[0].value.fit_report.missing == before[1].value.fit_report.missing
+    for one, other in (before, after):
+        assert one.communication_rounds == other.communication_rounds
+    assert bits(after[0].value) == bits(after[1].value)
 
 
 def bits(found: Result) -> object:
@@ -166,16 +158,6 @@ def test_the_same_bits_on_every_engine(engine, plan, tmp_path):
     assert one.communication_rounds == other.communication_rounds
 
 
-DEFAULTS = {
-    "k-means": lambda sites: clustering(fit_of(4, seed=1).at(sites)),
-    "fuzzy": lambda sites: clustering(fit_of(4, seed=1, m=2.0, max_iter=9).at(sites)),
-    "every k": lambda sites: select_k_plan(range(1, 5), fit_of(4, seed=1).at(sites)),
-    "every fuzzy k": lambda sites: select_k_plan(
-        range(2, 4), fit_of(3, m=2.0, max_iter=5).at(sites)
-    ),
-}
-
-
 LATE = [pytest.param(kind, marks=pytest.mark.long) for kind in ("moons", "unequal widths")]
 
 
@@ -186,42 +168,13 @@ def test_clusters_of_any_shape_are_the_same_bits_on_every_engine(kind):
     site = np.arange(len(X)) % 3
     given = [Client(f"s{i}", Data(X[site == i]), LIMITS) for i in range(3)]
     table = LocalEngine.from_table(Data(X), [f"s{i}" for i in site], LIMITS)
-    plans = [select_k_plan(range(1, 9), fit_of(2, seed=1)) for _ in range(3)]
-    there: list[Engine] = [LocalEngine(given), table, flower_engine(given)]
-    found = [run_plan(plan, engine).value for plan, engine in zip(plans, there, strict=True)]
+    found = [
+        run_plan(select_k_plan(range(1, 9), fit_of(2, seed=1)), engine).value
+        for engine in (LocalEngine(given), table, flower_engine(given))
+    ]
     assert [each.n_clusters for each in found] == [len(np.unique(y))] * 3
     one, *others = ([bits(result) for result in each.results.values()] for each in found)
     assert [each == one for each in others] == [True, True]
-
-
-QUICK = [
-    pytest.param(plan, id=name, marks=[pytest.mark.long] if name == "every fuzzy k" else [])
-    for name, plan in DEFAULTS.items()
-]
-
-
-def too_many() -> list[Client]:
-    many = Client("east", TooMany(Data(ROWS["east"]), 25))
-    return [many, *(client for client in clients() if client.name != "east")]
-
-
-def by_default(engine: Engine, plan: Callable[..., Plan[Any]]) -> Any:
-    sites = engine.introduce()
-    return sites, run_plan(plan(sites), engine)
-
-
-@pytest.mark.parametrize("engine", MOST)
-@pytest.mark.parametrize("plan", QUICK)
-def test_by_default_no_site_loads_rows_that_come_in_chunks(engine, plan, tmp_path):
-    """Every engine knows of them before the start is chosen, and finds the same bits."""
-    known, one = locally(by_default, plan, given=too_many)
-    told, other = by_default(engine(too_many(), tmp_path), plan)
-    assert known == told
-    assert [site.name for site in told if site.streams] == ["east"]
-    results = [getattr(each.value, "results", {0: each.value}) for each in (one, other)]
-    for k, result in results[0].items():
-        assert bits(result) == bits(results[1][k])
-    assert one.communication_rounds == other.communication_rounds
 
 
 def test_a_start_that_was_asked_for_stays():
@@ -264,43 +217,31 @@ def test_labels_are_told_alike_on_every_engine(engine, tmp_path):
 
 
 @engines
-def test_the_sites_filters_hold_on_every_engine(engine, tmp_path):
+def test_the_sites_filters_hold_on_every_engine_and_only_sites_that_are_named_are_asked(
+    engine, tmp_path
+):
     filters: tuple[Filter, ...] = (MinRows(2), MinClusterSize(20))
     asked = [Task(Lloyd(), START), Task(Inertia(), START)]
     here = LocalEngine(clients(filters)).ask(asked)
-    away = engine(clients(filters), tmp_path)
+    away: Engine = engine(clients(filters), tmp_path)
     for a, b in zip(here, away.ask(asked), strict=True):
         assert list(a.by_site) == list(b.by_site) == sorted(ROWS)
         assert [s.sums.tobytes() for s in a.summaries] == [s.sums.tobytes() for s in b.summaries]
     assert [site.name for site in away.introduce()] == sorted(ROWS)
     assert {site.limits for site in away.introduce()} == {tuple(map(Limit.from_filter, filters))}
-
-
-@engines
-def test_only_the_sites_that_are_named_are_asked(engine, tmp_path):
-    away: Engine = engine(clients(), tmp_path)
-    [answers] = away.ask([Task(Lloyd(), START)], ["west", "north"])
+    [answers] = away.ask(asked[:1], ["west", "north"])
     assert list(answers.by_site) == ["north", "west"]
     assert answers.missing == ("east", "south")
-    half = run_plan(iterate(Lloyd(), START), away, participation=0.5, seed=3)
-    assert (
-        half.value.history
-        == (
-            run_plan(iterate(Lloyd(), START), LocalEngine(clients()), participation=0.5, seed=3)
-        ).value.history
-    )
 
 
 @engines
-def test_runs_share_their_rounds_on_every_engine(engine, tmp_path):
-    def plan():
-        return gather([iterate(Lloyd(), START), iterate(FKM(4), max_rounds=5)])
+def test_runs_share_their_rounds_and_ask_samples_of_sites_alike_on_every_engine(engine, tmp_path):
+    def found(engine: Engine) -> Any:
+        together = gather([iterate(Lloyd(), START), iterate(FKM(4), max_rounds=5)])
+        half = run_plan(iterate(Lloyd(), START), engine, participation=0.5, seed=3)
+        return [*map(bits, run_plan(together, engine).value), repr(half.value.history)]
 
-    here, there = (
-        run_plan(plan(), LocalEngine(clients())),
-        run_plan(plan(), engine(clients(), tmp_path)),
-    )
-    assert list(map(bits, here.value)) == list(map(bits, there.value))
+    assert found(LocalEngine(clients())) == found(engine(clients(), tmp_path))
 
 
 @engines

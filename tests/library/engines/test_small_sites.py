@@ -5,35 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
+from partitions import cases
 from sklearn.base import clone
+from test_laws import STEPS as ALL_STEPS
+from test_laws import asked, by_name
+from test_rounds import Failing
 
-from fedcluster import (
-    Client,
-    Data,
-    FederatedFuzzyCMeans,
-    FederatedGaussianMixture,
-    FederatedKMeans,
-    State,
-)
+from fedcluster import Client, Data, FederatedFuzzyCMeans, FederatedGaussianMixture, State, run
+from fedcluster import FederatedKMeans as KMeans
 from fedcluster.algorithms import FFCM, FKM, Lloyd, SiteSummaries, VarianceTree
 from fedcluster.algorithms.merging import pool
 from fedcluster.algorithms.summaries import Points
 from fedcluster.core import Answers, Filter, Step, Summary, Task
 from fedcluster.engines import LocalEngine
 from fedcluster.engines.batched import Batch, BatchedAnswers, Joined, Stacked, kind_of
-from fedcluster.errors import SiteError
+from fedcluster.errors import HeldBackError, SiteError
 from fedcluster.frames.inputs import unique_ids
 from fedcluster.kernels.runtime import compiled_loops
 from fedcluster.metrics import Inertia
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
-from fedcluster.rounds import Plan, run_plan
+from fedcluster.rounds import Plan, iterate, run_plan
 
 N_SITES, D = 60, 3
 
@@ -41,8 +42,7 @@ N_SITES, D = 60, 3
 def sites(
     limits: tuple[Filter, ...], *, weighted: bool = False, dtype: Any = np.float64
 ) -> list[Client]:
-    rng = np.random.default_rng(7)
-    made = []
+    rng, made = np.random.default_rng(7), list[Client]()
     for i, n in enumerate(rng.integers(1, 40, size=N_SITES)):
         X = (1e3 + rng.standard_cauchy((n, D))).astype(dtype)
         weight = rng.integers(0, 3, size=n) + (np.arange(n) == 0) if weighted and i % 2 else None
@@ -65,11 +65,8 @@ def states(step: Step) -> list[State]:
 
 
 def each(clients: list[Client], tasks: list[Task]) -> list[Answers]:
-    replies = [client.answers(tasks) for client in clients]
-    return [
-        Answers({c.name: reply[t] for c, reply in zip(clients, replies, strict=True)})
-        for t in range(len(tasks))
-    ]
+    replies = {client.name: client.answers(tasks) for client in clients}
+    return [Answers({c: reply[t] for c, reply in replies.items()}) for t in range(len(tasks))]
 
 
 def assert_same(one: Answers, other: Answers, step: Step) -> None:
@@ -128,18 +125,16 @@ def test_the_log_keeps_the_order_of_messages() -> None:
         pass
 
     centers = State.at(np.full((2, D), 1e3))
-    asked: list[list[Step]] = [[Own(), Lloyd()], [Inertia()], [Own()], [Lloyd(), Lloyd(0.5)]]
+    rounds: list[list[Step]] = [[Own(), Lloyd()], [Inertia()], [Own()], [Lloyd(), Lloyd(0.5)]]
     engine, alone = LocalEngine(sites(())), sites(())
-    for steps in asked:
+    for steps in rounds:
         tasks = [Task(step, centers) for step in steps]
         engine.ask(tasks)
         each(alone, tasks)
     for client in alone:
-        log = engine.clients[client.name].audit_log
-        by_round = [sorted(map(str, part)) for part in (log[:2], log[2:3], log[3:4], log[4:])]
-        expected = client.audit_log
-        parts = expected[:2], expected[2:3], expected[3:4], expected[4:]
-        assert by_round == [sorted(map(str, part)) for part in parts]
+        for at in (slice(2), slice(2, 3), slice(3, 4), slice(4, None)):
+            log, expected = (c.audit_log[at] for c in (engine.clients[client.name], client))
+            assert sorted(map(str, log)) == sorted(map(str, expected))
 
 
 def test_a_step_made_from_another_answers_for_itself() -> None:
@@ -154,20 +149,15 @@ def test_a_step_made_from_another_answers_for_itself() -> None:
 
 
 def test_prepared_rows_are_those_of_each_site() -> None:
-    columns = tuple(NumericColumn(f"x{j}", scale=2.0) for j in range(D))
-    how = Preprocessor(columns, missing="drop")
+    how = Preprocessor(tuple(NumericColumn(f"x{j}", scale=2.0) for j in range(D)), missing="drop")
     rng = np.random.default_rng(3)
-
-    def made() -> list[Client]:
-        rng = np.random.default_rng(3)
-        X = [rng.normal(1e3, 5, size=(6, D)) for _ in range(Batch.fewest)]
-        for rows in X:
-            rows[0, 1] = np.nan
-        return [Client(str(i), Data(rows), ()) for i, rows in enumerate(X)]
-
+    tables = [rng.normal(1e3, 5, size=(6, D)) for _ in range(Batch.fewest)]
+    for rows in tables:
+        rows[0, 1] = np.nan
+    engine, alone = ([Client(str(i), Data(X), ()) for i, X in enumerate(tables)] for _ in range(2))
     start = State.at(rng.normal(size=(2, D)))
-    tasks = [Task(Lloyd(), start, preprocessor=how), Task(Inertia(), start, preprocessor=how)]
-    for one, other in zip(LocalEngine(made()).ask(tasks), each(made(), tasks), strict=True):
+    tasks = [Task(step, start, preprocessor=how) for step in (Lloyd(), Inertia())]
+    for one, other in zip(LocalEngine(engine).ask(tasks), each(alone, tasks), strict=True):
         assert_same(one, other, Lloyd())
 
 
@@ -247,16 +237,14 @@ def test_few_sites_are_asked_at_once_for_the_iterations_of_fkm(n: int) -> None:
 
 
 def test_sites_that_differ_are_asked_for_themselves() -> None:
-    kind, small = kind_of(sites(())[0]), Data(np.ones((4, D)))
+    [kind], ones = {kind_of(client) for client in sites(())}, np.ones((4, D))
     assert kind is not None
-    assert {kind_of(client) for client in sites(())} == {kind}
-    person: NDArray[np.int64] = np.arange(4)
     others = {
-        "other limits": Client("z", small, (MinRows(3),)),
-        "a filter of its own": Client("z", small, (lambda summary, n_rows: summary,)),
-        "groups of rows": Client("z", small, protection=Groups()),
-        "persons": Client("z", Data(np.ones((4, D)), groups=person), ()),
-        "other type": Client("z", Data(np.ones((4, D), dtype=np.float32)), ()),
+        "other limits": Client("z", Data(ones), (MinRows(3),)),
+        "a filter of its own": Client("z", Data(ones), (lambda summary, n_rows: summary,)),
+        "groups of rows": Client("z", Data(ones), protection=Groups()),
+        "persons": Client("z", Data(ones, groups=np.arange(4)), ()),
+        "other type": Client("z", Data(ones.astype(np.float32)), ()),
         "many rows": Client("z", Data(np.ones((9000, D))), ()),
     }
     for why, other in others.items():
@@ -268,30 +256,14 @@ def test_centres_of_other_columns_name_the_site() -> None:
         LocalEngine(sites(())).ask([Task(Lloyd(), State.at(np.zeros((2, 2))))])
 
 
-@pytest.mark.parametrize("participation", [1.0, 0.3])
-def test_a_fit_has_the_bits_of_one_that_asks_each(participation, monkeypatch):
-    rng = np.random.default_rng(0)
-    X, where = rng.normal(size=(900, 2)) + 6 * rng.integers(3, size=(900, 1)), np.arange(900) % 30
-    model = FederatedKMeans(3, random_state=0, participation=participation)
-    once = model.fit(X, sites=where)
-    labels, centers, sent = once.labels_, once.cluster_centers_, once.communication_rounds_
-    influence = once.influence_
-    monkeypatch.setattr("fedcluster.engines.batched.Batch.fewest", 1000)
-    model.fit(X, sites=where)
-    assert_array_equal(model.labels_, labels)
-    assert_array_equal(model.cluster_centers_, centers)
-    assert model.communication_rounds_ == sent
-    assert model.influence_ == influence
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     "model",
     [
-        *(FederatedKMeans(3, algorithm=each) for each in ("auto", "fkm", "kfed", "fedavg")),
-        FederatedKMeans(3, sums_only=True),
-        FederatedKMeans(3, trim=0.1),
-        FederatedKMeans(3, min_cluster_size=5),
+        *(KMeans(3, algorithm=each) for each in ("auto", "fkm", "kfed", "fedavg")),
+        KMeans(3, sums_only=True),
+        KMeans(3, trim=0.1),
+        KMeans(3, min_cluster_size=5),
         FederatedFuzzyCMeans(3),
         FederatedGaussianMixture(3),
     ],
@@ -327,62 +299,44 @@ def test_sites_of_one_table_tell_and_answer_as_clients_do(n_sites, limits):
     clients = [Client(name, tables[name].source, limits) for name in tables]
     engine, other = LocalEngine(stacked(limits, n_sites)), LocalEngine(clients)
     for one, told in zip(engine.introduce(), other.introduce(), strict=True):
-        assert {f.name: getattr(one, f.name) for f in fields(one)} == {
-            f.name: getattr(told, f.name) for f in fields(told)
-        }
+        for each in fields(one):
+            assert getattr(one, each.name) == getattr(told, each.name), each.name
     state = State.at(np.full((2, D), 1e3))
-    asked: list[tuple[list[Step], list[str] | None]] = [
-        ([Lloyd(), FFCM()], None),
-        ([Inertia()], ["03", "05"]),
-        ([Lloyd()], None),
-    ]
-    for steps, names in asked:
+    rounds: list[tuple[list[Step], list[str] | None]]
+    rounds = [([Lloyd(), FFCM()], None), ([Inertia()], ["03", "05"]), ([Lloyd()], None)]
+    for steps, names in rounds:
         tasks = [Task(step, state) for step in steps]
         pairs = zip(engine.ask(tasks, names), other.ask(tasks, names), steps, strict=True)
         for mine, others, step in pairs:
             assert_same(mine, others, step)
+    assert isinstance(engine.clients, Stacked)
     for client in clients:
         log = engine.clients[client.name].audit_log
         assert sorted(map(repr, log)) == sorted(map(repr, client.audit_log))
-        assert isinstance(engine.clients, Stacked)
         for what in ("most_lone_rows", "most_rows_held_back"):
             assert engine.clients.most(what)[client.name] == getattr(client, what)
 
 
-def test_a_client_that_is_made_late_knows_what_left_before() -> None:
-    state = State.at(np.full((2, D), 1e3))
-    engine = LocalEngine(stacked((MinRows(4),)))
-    engine.ask([Task(Lloyd(), state)])
-    assert isinstance(engine.clients, Stacked)
-    alone = {name: Client(name, stacked()[name].source, (MinRows(4),)) for name in engine.clients}
-    for client in alone.values():
-        client.answer(Task(Lloyd(), state))
-    expected = {name: client.most_rows_held_back for name, client in alone.items()}
-    assert engine.clients.most("most_rows_held_back") == expected
-    assert sum(expected.values()) > 0
-    assert {name: engine.clients[name].audit_log for name in alone} == {
-        name: client.audit_log for name, client in alone.items()
-    }
-
-
-@pytest.mark.parametrize("n_sites", [3, 40])
+@pytest.mark.parametrize("n_sites", [40, 3])
 @pytest.mark.parametrize("options", [{}, {"participation": 0.5}, {"min_cluster_size": 2}], ids=str)
-@pytest.mark.parametrize("as_lists", [False, True])  # these are asked one by one
-def test_one_table_is_fitted_as_one_for_each_site(options, n_sites, as_lists):
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_one_table_is_fitted_as_one_for_each_site(options, n_sites, one_by_one, monkeypatch):
+    """Whether these are read and asked at once, or one by one."""
     rng = np.random.default_rng(0)
     X, where = rng.normal(size=(400, 2)) * 3, rng.permutation(np.arange(400) % n_sites)
-    one = FederatedKMeans(3, random_state=0, **options).fit(X, sites=where)
     tables: dict[str, Any] = {str(i): X[where == i] for i in rng.permutation(n_sites)}
-    if as_lists:
+    one, each = (KMeans(3, random_state=0, **options) for _ in range(2))
+    one.fit(X, sites=where)
+    if one_by_one:
         tables = {name: rows.tolist() for name, rows in tables.items()}
-    each = FederatedKMeans(3, random_state=0, **options).fit(tables)
+        monkeypatch.setattr("fedcluster.engines.batched.Batch.fewest", 1000)
+    each.fit(tables)
     assert_array_equal(one.cluster_centers_, each.cluster_centers_)
-    for told in ("communication_rounds_", "sites_", "values_sent_", "rows_held_back_"):
-        assert getattr(one, told) == getattr(each, told)
-    assert (one.lone_rows_, one.inertia_) == (each.lone_rows_, each.inertia_)
+    names = ("communication_rounds", "sites", "values_sent", "rows_held_back", "lone_rows")
+    for told in (*names, "inertia", "influence"):
+        assert getattr(one, f"{told}_") == getattr(each, f"{told}_"), told
     assert list(one.site_labels_) == list(each.site_labels_)
-    labels = np.concatenate([each.site_labels_[name] for name in tables])
-    assert_array_equal(each.labels_, labels)
+    assert_array_equal(each.labels_, np.concatenate([each.site_labels_[name] for name in tables]))
     for name in tables:
         assert_array_equal(one.site_labels_[name], each.site_labels_[name])
         assert_array_equal(one.labels_[where == int(name)], each.site_labels_[name])
@@ -390,14 +344,12 @@ def test_one_table_is_fitted_as_one_for_each_site(options, n_sites, as_lists):
 
 def test_small_tables_that_are_not_alike_are_read_one_by_one() -> None:
     """Other types give the same clusters; what is wrong is named with its site."""
-    rng = np.random.default_rng(0)
+    rng, fits = np.random.default_rng(0), KMeans(3, random_state=0)
     tables = {f"s{i}": np.round(rng.normal(size=(20, 2)) * 3) for i in range(12)}
-    fits = FederatedKMeans(3, random_state=0)
     centers = fits.fit(tables).cluster_centers_
     for other in (np.int64, np.float32):
-        assert_array_equal(
-            fits.fit(tables | {"s3": tables["s3"].astype(other)}).cluster_centers_, centers
-        )
+        again = fits.fit(tables | {"s3": tables["s3"].astype(other)})
+        assert_array_equal(again.cluster_centers_, centers)
     for wrong, words in (
         (np.full((20, 2), np.nan), "site 's3'"),
         (np.ones((20, 3)), "same number of columns"),
@@ -461,12 +413,8 @@ def test_sums_that_are_too_large_are_found_as_where_each_is_asked(
     """Numbers of sites can cancel, so that nothing is wrong with their sum."""
 
     def plan() -> Plan[list[Answers]]:
-        state = (
-            State()
-            if isinstance(step, SiteSummaries | VarianceTree)
-            else State.at(np.zeros((1, D)))
-        )
-        return (yield [Task(step, state)])
+        is_first = isinstance(step, SiteSummaries | VarianceTree)
+        return (yield [Task(step, State() if is_first else State.at(np.zeros((1, D))))])
 
     def outcome() -> tuple[str, Any, Any]:
         caplog.clear()
@@ -480,12 +428,10 @@ def test_sums_that_are_too_large_are_found_as_where_each_is_asked(
     once = outcome()
     monkeypatch.setattr("fedcluster.engines.batched.Batch.fewest", 1000)
     assert outcome() == once
-    harmless = wrong == "as large as may be"
-    n_large = 0 if harmless else len(WRONG[wrong])
+    n_large = 0 if wrong == "as large as may be" else len(WRONG[wrong])
     if n_large > spare:
-        assert re.search(
-            r"site '03', round 1, \w+: its sums are not finite, or beyond 1e\+150", once[0]
-        )
+        too_large = r"site '03', round 1, \w+: its sums are not finite, or beyond 1e\+150"
+        assert re.search(too_large, once[0])
         assert "scale down" in once[0]
     else:
         assert once[2][0].missing == ("03", "07")[:n_large]
@@ -495,20 +441,16 @@ def test_a_number_that_is_missing_is_found_among_many_sites() -> None:
     X, sites = np.arange(40.0).reshape(20, 2), np.arange(20) % 10
     X[13, 1] = np.inf
     with pytest.raises(ValueError, match="site '3', column 'x1', row 1"):
-        FederatedKMeans(2).fit(X, sites=sites)
+        KMeans(2).fit(X, sites=sites)
 
 
-def test_rows_of_two_sites_never_make_up_a_line_together() -> None:
-    """Three rows of each site are in each cluster, and a limit asks for four."""
-    rng = np.random.default_rng(0)
-    rows = [rng.normal(size=(6, 2)) + 10 * (np.arange(6)[:, None] >= 3) for _ in range(60)]
-    few = [Client(f"s{i:02}", Data(X), (MinClusterSize(4),)) for i, X in enumerate(rows)]
-    [answers] = LocalEngine(few).ask(
-        [Task(Lloyd(), State.at(np.array([[0.0, 0.0], [10.0, 10.0]])))]
-    )
-    assert isinstance(answers, BatchedAnswers)
-    assert answers.total().weights.tolist() == [0.0, 0.0]
-    assert set(answers.values_sent.values()) == {0}
+def costs_of_sites(
+    X: NDArray[np.float64], sizes: Sequence[int], k: int, seed: int, draw: Any
+) -> Any:
+    """The inertia with rows at sites of these sizes, and with a sixth of all at each of six."""
+    model = KMeans(k, random_state=seed)
+    found = model.fit(X, sites=np.repeat(np.arange(len(sizes)), sizes)).inertia_
+    return found, model.fit(X, sites=draw.integers(6, size=len(X))).inertia_
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -521,14 +463,10 @@ def test_clusters_that_only_tiny_sites_hold_are_found(large, tiny, k, only, seed
     """A hundred tiny sites beside large ones: as if six sites had a share of all rows each."""
     rng = np.random.default_rng([seed, k])
     places = rng.permutation(np.stack(np.meshgrid(*[np.arange(4)] * D), -1).reshape(-1, D))[:k]
-    cluster = np.concatenate(
-        [rng.integers(only, k, size=sum(large)), rng.integers(only, size=100 * tiny)]
-    )
+    of_large, of_tiny = rng.integers(only, k, size=sum(large)), rng.integers(only, size=100 * tiny)
+    cluster = np.concatenate([of_large, of_tiny])
     X = 4.0 * places[cluster] + 0.8 * rng.normal(size=(len(cluster), D))
-    sizes = [*large, *[tiny] * 100]
-    model = FederatedKMeans(k, random_state=seed)
-    found = model.fit(X, sites=np.repeat(np.arange(len(sizes)), sizes)).inertia_
-    dealt = model.fit(X, sites=rng.integers(6, size=len(X))).inertia_
+    found, dealt = costs_of_sites(X, [*large, *[tiny] * 100], k, seed, rng)
     assert found <= 1.001 * dealt
 
 
@@ -543,9 +481,109 @@ def test_clusters_that_overlap_and_only_tiny_sites_hold_are_found(draw: tuple[in
             centers = np.vstack([centers, place])
     large = np.repeat(centers[:10], 1000, 0) + 1.2 * rng.normal(size=(10_000, 3))
     tiny = np.repeat(centers[10:], 100, 0) + 1.2 * rng.normal(size=(500, 3))
-    X = np.concatenate([large, rng.permutation(tiny)])
-    model = FederatedKMeans(15, random_state=draw[1])
-    sites = np.repeat(np.arange(101), [10_000, *[5] * 100])
-    found = model.fit(X, sites=sites).inertia_
-    dealt = model.fit(X, sites=np.random.default_rng(0).integers(6, size=len(X))).inertia_
+    X, sizes = np.concatenate([large, rng.permutation(tiny)]), [10_000, *[5] * 100]
+    found, dealt = costs_of_sites(X, sizes, 15, draw[1], np.random.default_rng(0))
     assert found <= 1.001 * dealt
+
+
+# Many sites in one table
+
+LIMITS: dict[str, Sequence[Filter]] = {
+    "none": [],
+    "more rows": [MinRows(9), MinRows(3)],
+    "clusters": [MinRows(2), MinClusterSize(3)],
+    "everything": [MinRows(1000)],
+}
+
+
+@by_name([*ALL_STEPS, FFCM(averaging="avg_2")])
+@given(case=cases(), limits=st.sampled_from([*LIMITS.values()]))
+def test_the_sites_of_a_table_answer_as_their_clients_do(step, limits, case):
+    table = LocalEngine.from_table(case.pooled, [f"s{i}" for i in case.site], limits)
+    local = LocalEngine(Client(name, part, limits) for name, part in case.parts.items())
+    task = Task(step, asked(step, case.centers), seed=2)
+    assert_same(table.ask([task])[0], local.ask([task])[0], step)
+
+
+RNG = np.random.default_rng(0)
+N_TABLE = 30
+SITES = RNG.integers(0, N_TABLE, 400)
+MEANS = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, 9.0]])
+ROWS = Data(MEANS[RNG.integers(0, 3, 400)] + RNG.normal(size=(400, 2)), RNG.uniform(0, 2, 400))
+START = State.at(MEANS + 1.0)
+IN_BLOCKS: list[Step] = [Lloyd(), Inertia(), VarianceTree(8), SiteSummaries(4), FKM(3), FFCM()]
+
+
+def in_blocks(size: int, rows: Data = ROWS, limits: Sequence[Filter] = ()) -> LocalEngine:
+    """An engine that asks so many sites of a table at a time."""
+    engine = LocalEngine.from_table(rows, SITES, limits)
+    assert isinstance(engine.clients, Stacked)
+    engine.clients.sites_at_once = size
+    return engine
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("limit", LIMITS.values(), ids=LIMITS)
+@pytest.mark.parametrize("size", [1, 7, 29])
+def test_blocks_of_sites_give_the_bits_of_all_sites_at_once(size, limit, dtype):
+    """Rows lie in any order; prepared rows are asked about in the same round."""
+    rows = Data(ROWS.X.astype(dtype), ROWS.sample_weight)
+    how = Preprocessor((NumericColumn("x0", scale=3.0), NumericColumn("x1", shift=1.0)))
+    first = (VarianceTree, SiteSummaries)
+    tasks = [Task(each, State() if isinstance(each, first) else START) for each in IN_BLOCKS]
+    tasks.append(Task(Lloyd(), START, preprocessor=how))
+    whole, parts = LocalEngine.from_table(rows, SITES, limit), in_blocks(size, rows, limit)
+    for one, other in zip(parts.ask(tasks), whole.ask(tasks), strict=True):
+        assert one.values_sent == other.values_sent
+        if one.total().sums.size:
+            assert one.total().planes.tobytes() == other.total().planes.tobytes()
+        mine, others = (pool(each.summaries) for each in (one, other))
+        assert [each.tobytes() for each in mine] == [each.tobytes() for each in others]
+    for name, client in parts.clients.items():
+        assert client.audit_log == whole.clients[name].audit_log
+        assert client.most_rows_held_back == whole.clients[name].most_rows_held_back
+
+
+def test_a_tree_grown_in_blocks_is_that_of_all_sites() -> None:
+    plans = [(iterate(VarianceTree(16, passes=2)), size) for size in (1, 4, N_TABLE)]
+    trees = [run_plan(plan, in_blocks(size)).value.state.centers for plan, size in plans]
+    assert len({centers.tobytes() for centers in trees}) == 1
+
+
+def test_the_page_on_scale_runs() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "performance.md").read_text("utf-8")
+    [block] = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(block, "performance.md", "exec"), {})
+
+
+def test_rows_of_a_table_without_weight_are_no_rows() -> None:
+    weight = np.where(np.arange(400) % 3 == 0, 0.0, 1.0)
+    table = LocalEngine.from_table(Data(ROWS.X, weight), SITES)
+    for site in table.introduce():
+        some = (weight > 0) & (int(site.name) == SITES)
+        assert site.n_rows == np.sum(some)
+        assert_array_equal(table.clients[site.name].data.X, ROWS.X[some])
+    with pytest.raises(ValueError, match="site '7': there is no row of positive weight"):
+        LocalEngine.from_table(Data(ROWS.X, np.where(SITES == 7, 0.0, 1.0)), SITES)
+    with pytest.raises(ValueError, match="the site of each of the 400 rows; its shape"):
+        LocalEngine.from_table(ROWS, [1, 2, 3])
+
+
+def test_persons_of_a_table_are_counted_as_those_of_its_sites() -> None:
+    limits, data = [MinClusterSize(3)], Data(ROWS.X, groups=np.arange(400) // 80)
+    table = LocalEngine.from_table(data, SITES, limits)
+    sites = [Client(str(i), data.take(np.equal(SITES, i)), limits) for i in range(N_TABLE)]
+    mine, others = (e.ask([Task(Lloyd(), START)])[0].total() for e in (table, LocalEngine(sites)))
+    assert_array_equal(mine.weights, others.weights)
+    assert 0 < mine.weights.sum() < 400
+
+
+def test_a_site_of_a_table_that_is_not_asked_is_missing_and_one_that_fails_is_named() -> None:
+    table = LocalEngine.from_table(ROWS, SITES)
+    [answers] = table.ask([Task(Lloyd(), START)], ["3", "others"])
+    assert list(answers.by_site) == ["3"]
+    assert len(answers.missing) == N_TABLE - 1
+    with pytest.raises(SiteError, match="site '0', round 1, Failing: ZeroDivisionError"):
+        table.ask([Task(Failing(), State())])
+    with pytest.raises(HeldBackError, match=r"MinRows\(n=999\) at 0, 1, 10, "):
+        run(Lloyd(), LocalEngine.from_table(ROWS, SITES, [MinRows(999)]), START)

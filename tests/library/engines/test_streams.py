@@ -38,12 +38,12 @@ def test_chunks_answer_as_all_rows_do(step: Step, size: int, case: Case) -> None
     chunked = Client("s", InChunks(case.pooled, size), [MinClusterSize(2)])
     whole = Client("s", case.pooled, [MinClusterSize(2)])
     assert_close(chunked.answer(task), whole.answer(task))
-    [one], [other] = chunked.audit_log, whole.audit_log
-    assert (one.lines, one.lone_rows, one.held_back) == (
-        other.lines,
-        other.lone_rows,
-        other.held_back,
+    one, other = (
+        [(each.lines, each.lone_rows, each.held_back) for each in client.audit_log]
+        for client in (chunked, whole)
     )
+    assert one == other
+    assert len(one) == 1
 
 
 @by_name([step for step in STEPS if not step.client_additive])
@@ -66,14 +66,6 @@ def test_one_reading_answers_all_tasks_of_a_round() -> None:
     assert [sent.step for sent in engine.clients["s"].audit_log] == [repr(t.step) for t in tasks]
 
 
-def test_additive_steps_alone_never_load_all_rows() -> None:
-    rows = InChunks(Data(np.random.default_rng(0).normal(size=(100, 2))), 9)
-    result = run(Lloyd(tol=0), LocalEngine([Client("s", rows)]), CENTERS)
-    assert (rows.read, rows.loaded) == (len(result.history), 0)
-    whole = run(Lloyd(tol=0), LocalEngine([Client("s", rows.data)]), CENTERS)
-    np.testing.assert_allclose(result.state.centers, whole.state.centers, rtol=1e-12)
-
-
 def test_a_client_of_chunks_stays_a_pure_function_of_the_task() -> None:
     """Also once it has all rows in memory."""
     rows = InChunks(Data(np.random.default_rng(0).normal(size=(1000, 2)) + 0.1), 7)
@@ -83,17 +75,14 @@ def test_a_client_of_chunks_stays_a_pure_function_of_the_task() -> None:
     assert client.answer(task).sums.tobytes() == before.sums.tobytes()
 
 
-@pytest.mark.parametrize(("limit", "left"), [(7, 0), (6, 6)])
-def test_limits_see_all_rows_that_have_a_weight(limit: int, left: int) -> None:
-    data = Data(np.arange(16.0).reshape(8, 2), np.array([1.0, 0, 1, 1, 1, 0, 1, 1]))
-    answer = Client("s", InChunks(data, 2), [MinRows(limit)]).answer(Task(Lloyd(), CENTERS))
-    assert answer.weights.sum() == left
-
-
-def test_chunks_without_a_row_that_counts_are_an_error() -> None:
-    rows = InChunks(Data(np.ones((4, 2)), np.zeros(4)), 3)
+def test_limits_see_all_rows_that_have_a_weight_and_without_one_there_is_an_error() -> None:
+    data, task = Data(np.ones((8, 2)), np.array([1.0, 0, 1, 1, 1, 0, 1, 1])), Task(Lloyd(), CENTERS)
+    for limit, left in ((7, 0), (6, 6)):
+        answer = Client("s", InChunks(data, 2), [MinRows(limit)]).answer(task)
+        assert answer.weights.sum() == left
+    nothing = Client("s", InChunks(Data(np.ones((4, 2)), np.zeros(4)), 3))
     with pytest.raises(SiteError, match=r"site 's', round 1, Lloyd: .* no row of positive weight"):
-        LocalEngine([Client("s", rows)]).ask([Task(Lloyd(), CENTERS)])
+        LocalEngine([nothing]).ask([task])
 
 
 # Parquet
@@ -123,6 +112,7 @@ def test_parquet_is_read_whole_and_in_order(tmp_path, row_group_size, chunk_rows
 
 
 def test_columns_weights_and_several_files(tmp_path: Path) -> None:
+    """Columns are those of the first file, without the weight."""
     a, b = rows_of(50), rows_of(31, seed=1)
     weight = np.arange(50) % 3
     paths = [
@@ -139,12 +129,9 @@ def test_columns_weights_and_several_files(tmp_path: Path) -> None:
     assert repr(rows) == f"StreamedRows(title={title!r}, columns=('x2', 'x0'))"
     whole, streamed = (Client("s", r).answer(Task(Lloyd(), CENTERS)) for r in (data, rows))
     assert_close(whole, streamed)
-
-
-def test_columns_are_those_of_the_first_file_without_the_weight(tmp_path: Path) -> None:
-    paths = [write(tmp_path / "a.parquet", rows_of(5), w=np.ones(5, int))]
-    paths.append(write(tmp_path / "b.parquet", rows_of(5), w=np.ones(5, int), more=np.ones(5)))
-    assert open_rows(paths, ColumnRoles(weight="w")).columns == ("x0", "x1", "x2")
+    first = write(tmp_path / "c.parquet", a, w=weight)
+    more = write(tmp_path / "d.parquet", a, w=weight, more=np.ones(50))
+    assert open_rows([first, more], ColumnRoles(weight="w")).columns == ("x0", "x1", "x2")
 
 
 def test_all_files_are_read_as_one_type(tmp_path: Path) -> None:
@@ -177,64 +164,53 @@ def test_a_bad_value_is_named_by_file_column_and_row(tmp_path, value, said, row)
     with pytest.raises(InputError) as error:
         list(open_rows(path, chunk_rows=6).chunks())
     assert str(error.value) == f"{path}, column 'x1', row {row + 1} of a.parquet: {said}"
-
-
-def test_text_is_named_too_and_a_negative_weight(tmp_path: Path) -> None:
-    text = write(tmp_path / "a.parquet", rows_of(3), t=["1", "2", "three"])
-    with pytest.raises(InputError, match=r"column 't', row 3 of a.parquet: 'three' is not a num"):
-        open_rows(text, chunk_rows=2).load()
-    weight = planted(tmp_path / "b.parquet", -1.0, 9, "w")
-    with pytest.raises(InputError, match=r"'w', row \d+ of b.parquet: the weight is negative"):
-        open_rows(weight, ColumnRoles(weight="w")).load()
-
-
-def test_at_a_site_the_error_names_the_site(tmp_path: Path) -> None:
-    client = Client("north", open_rows(planted(tmp_path / "a.parquet", None, 3)))
-    with pytest.raises(SiteError, match=r"site 'north', round 1, Lloyd: InputError: .* row 4 of a"):
+    client = Client("north", open_rows(path))
+    why = rf"site 'north', round 1, Lloyd: InputError: .* row {row + 1} of a"
+    with pytest.raises(SiteError, match=why):
         run(Lloyd(), LocalEngine([client]), CENTERS)
 
 
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ({"x": [1.0]}, "has no column 'y'; it has x"),
-        ({"x": [], "y": []}, "has columns but no rows; add rows or leave the file out"),
-    ],
-)
-def test_a_file_that_will_not_do_is_refused_before_the_first_round(tmp_path, content, said):
-    pq.write_table(pa.table(content), tmp_path / "a.parquet")
-    with pytest.raises(InputError, match=said):
-        open_rows(tmp_path / "a.parquet", ["x", "y"])
-
-
-def test_other_things_than_parquet_are_refused(tmp_path: Path) -> None:
+def test_files_that_will_not_do_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("x,y\n1,2\n")
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
-    both = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["x", "x"])
-    pq.write_table(both, tmp_path / "twice.parquet")
-    for name, said in {
-        "a.csv": "is not Parquet",
-        "torn.parquet": "is not a whole Parquet file",
-        "none.parquet": "does not exist",
-        "twice.parquet": "two columns of one name",
-    }.items():
+    twice = pa.Table.from_arrays([pa.array([1.0]), pa.array([2.0])], names=["x", "x"])
+    tables = {"twice": twice, "x": pa.table({"x": [1.0]}), "empty": pa.table({"x": []})}
+    for name, table in tables.items():
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    write(tmp_path / "some.parquet", rows_of(2))
+    cases: list[tuple[str, Any, int | None, str]] = [
+        ("a.csv", None, None, "is not Parquet"),
+        ("torn.parquet", None, None, "is not a whole Parquet file"),
+        ("none.parquet", None, None, "does not exist"),
+        ("twice.parquet", None, None, "two columns of one name"),
+        ("some.parquet", [], None, "no column was chosen"),
+        ("some.parquet", None, 0, "chunk_rows must be at least 1, not 0"),
+        ("x.parquet", ["x", "y"], None, "has no column 'y'; it has x"),
+        ("empty.parquet", ["x"], None, "has columns but no rows; add rows or leave the file out"),
+    ]
+    for name, columns, chunk_rows, said in cases:
         with pytest.raises(InputError, match=said):
-            open_rows([tmp_path / name])
+            open_rows([tmp_path / name], columns, chunk_rows=chunk_rows)
     with pytest.raises(InputError, match="no Parquet file"):
         open_rows([])
-    with pytest.raises(InputError, match="no column was chosen"):
-        open_rows(write(tmp_path / "b.parquet", rows_of(2)), [])
-    with pytest.raises(InputError, match="chunk_rows must be at least 1, not 0"):
-        open_rows(write(tmp_path / "b.parquet", rows_of(2)), chunk_rows=0)
+    text = write(tmp_path / "t.parquet", rows_of(3), t=["1", "2", "three"])
+    with pytest.raises(InputError, match=r"column 't', row 3 of t.parquet: 'three' is not a num"):
+        open_rows(text, chunk_rows=2).load()
+    weight = planted(tmp_path / "w.parquet", -1.0, 9, "w")
+    with pytest.raises(InputError, match=r"'w', row \d+ of w.parquet: the weight is negative"):
+        open_rows(weight, ColumnRoles(weight="w")).load()
 
 
 def test_a_file_that_changes_between_rounds_is_noticed(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.parquet", rows_of(10))
-    rows = open_rows(path)
-    assert len(rows.load()) == 10
-    write(path, rows_of(11, seed=1))
-    with pytest.raises(InputError, match=r"has changed from \d+ to \d+ bytes since it was opened"):
-        rows.load()
+    table, numbers = write(tmp_path / "a.parquet", rows_of(10)), tmp_path / "a.npy"
+    np.save(numbers, rows_of(10))
+    opened = [open_rows(table), open_rows(numbers)]
+    assert [len(rows.load()) for rows in opened] == [10, 10]
+    write(table, rows_of(11, seed=1))
+    np.save(numbers, rows_of(11))
+    for rows in opened:
+        with pytest.raises(InputError, match=r"has changed from \d+ to \d+ bytes since it was"):
+            rows.load()
 
 
 def test_a_file_that_changes_during_a_round_is_noticed(tmp_path: Path) -> None:
@@ -298,12 +274,10 @@ def test_a_map_is_read_in_chunks(tmp_path: Path, order: Any, dtype: str) -> None
     X = np.asarray(rows_of(500) * 100, dtype=dtype, order=order)
     np.save(tmp_path / "a.npy", X)
     rows = open_rows(tmp_path / "a.npy", chunk_rows=64)
-    chunks = list(rows.chunks())
+    chunks, expected = list(rows.chunks()), "float32" if dtype == "float32" else "float64"
     assert {len(chunk) for chunk in chunks} == {64, 500 % 64}
     assert all(chunk.X.flags.c_contiguous for chunk in chunks)
-    assert {chunk.X.dtype.name for chunk in chunks} == {
-        "float32" if dtype == "float32" else "float64"
-    }
+    assert {chunk.X.dtype.name for chunk in chunks} == {expected}
     assert len(rows) == 500
     np.testing.assert_array_equal(rows.load().X, X)
 
@@ -327,30 +301,20 @@ def test_what_is_wrong_with_a_map_is_said(tmp_path: Path) -> None:
     np.save(path, X)
     (tmp_path / "b.npy").write_bytes(path.read_bytes()[:100])
     np.save(tmp_path / "c.npy", np.array(["a"]))
+    cases: list[tuple[Path, Any, str]] = [
+        (tmp_path / "b.npy", None, r"b.npy is not a whole .npy file of numbers"),
+        (tmp_path / "c.npy", None, r"c.npy: expected rows \(n, d\) of numbers, not <U1"),
+        (path, np.ones(3), r"the weights: 3 weights for 20 rows"),
+        (tmp_path / "none.npy", None, "does not exist"),
+    ]
+    for file, weight, said in cases:
+        with pytest.raises(InputError, match=said):
+            open_rows(file, sample_weight=weight)
     with pytest.raises(ValueError, match=r"a.npy, column 'x1', row 13: the value is missing"):
         open_rows(path, chunk_rows=6).load()
-    with pytest.raises(InputError, match=r"b.npy is not a whole .npy file of numbers"):
-        open_rows(tmp_path / "b.npy")
-    with pytest.raises(InputError, match=r"c.npy: expected rows \(n, d\) of numbers, not <U1"):
-        open_rows(tmp_path / "c.npy")
-    with pytest.raises(InputError, match=r"the weights: 3 weights for 20 rows"):
-        open_rows(path, sample_weight=np.ones(3))
+    negative = np.where(np.arange(9) == 7, -1.0, 1.0)
     with pytest.raises(InputError, match=r"the weight of row 7 is negative"):
-        open_rows(
-            np.ones((9, 2)),
-            sample_weight=np.where(np.arange(9) == 7, -1.0, 1.0),
-            chunk_rows=2,
-        ).load()
-    with pytest.raises(InputError, match="does not exist"):
-        open_rows(tmp_path / "none.npy")
-
-
-def test_a_map_that_changes_is_noticed(tmp_path: Path) -> None:
-    np.save(tmp_path / "a.npy", rows_of(20))
-    rows = open_rows(tmp_path / "a.npy")
-    np.save(tmp_path / "a.npy", rows_of(21))
-    with pytest.raises(InputError, match="has changed from"):
-        rows.load()
+        open_rows(np.ones((9, 2)), sample_weight=negative, chunk_rows=2).load()
 
 
 # Columns to rows

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from outsiders import IsotropicEM
 from test_replies import Postman
-from typer.testing import CliRunner
+from typed import invoke
 
 from fedcluster import Client, Data, FederatedKMeans, LocalEngine, State, Summary
 from fedcluster.core.ranges import CENTERS, Allowed, Array
@@ -20,7 +20,6 @@ from fedcluster.errors import InputError
 from fedcluster.jobs import Evaluate, execute
 from fedcluster.model import Model
 from fedcluster.testing import check_laws
-from fedcluster_app.cli import app
 from fedcluster_app.wire.remote import RemoteEngine
 from fedcluster_app.wire.responder import Responder
 
@@ -85,6 +84,9 @@ def test_metrics_of_ones_own_are_scored_in_the_same_rounds() -> None:
     assert len(report.outcome.communication_rounds) == len(plain.communication_rounds)
 
 
+MODEL = Model(ROWS[:2], np.ones(2), ("x0", "x1"))
+
+
 @pytest.mark.parametrize(
     ("metric", "message"),
     [
@@ -94,60 +96,56 @@ def test_metrics_of_ones_own_are_scored_in_the_same_rounds() -> None:
     ],
 )
 def test_what_is_no_metric_is_refused(metric: Any, message: str) -> None:
-    model = Model(ROWS[:2], np.ones(2), ("x0", "x1"))
     with pytest.raises(InputError, match=message):
-        execute(Evaluate(model, metrics=[metric]), engine(), columns=["x0", "x1"])
+        execute(Evaluate(MODEL, metrics=[metric]), engine(), columns=["x0", "x1"])
 
 
 def test_an_own_metric_is_asked_over_a_network_where_the_site_knows_it() -> None:
     steps: dict[str, Any] = {**STEPS, "Positive": Positive}
     site = Responder(Client("a", Data(ROWS)), columns=("x0", "x1"), steps=steps)
-    model = Model(ROWS[:2], np.ones(2), ("x0", "x1"))
     remote = RemoteEngine(Postman({"a": site}), ["a"])
-    report = execute(Evaluate(model, metrics=[Positive()]), remote, columns=["x0", "x1"])
+    report = execute(Evaluate(MODEL, metrics=[Positive()]), remote, columns=["x0", "x1"])
     assert report.outcome.value["Positive()"] == (ROWS[:, 0] > 0).sum()
 
 
 def test_an_estimator_fits_any_engine_in_the_place_of_rows() -> None:
-    model = FederatedKMeans(2, random_state=0).fit(engine=engine())
-    other = FederatedKMeans(2, random_state=0).fit_engine(engine())
-    np.testing.assert_array_equal(model.cluster_centers_, other.cluster_centers_)
+    model, other, of_table = (FederatedKMeans(2, random_state=0) for _ in range(3))
+    model.fit(engine=engine())
     assert not hasattr(model, "labels_")
-    pooled = LocalEngine.from_table(Data(ROWS), sites=np.arange(80) % 2)
-    np.testing.assert_allclose(
-        FederatedKMeans(2, random_state=0).fit(engine=pooled).cluster_centers_,
-        model.cluster_centers_,
-    )
+    centers = other.fit_engine(engine()).cluster_centers_
+    np.testing.assert_array_equal(model.cluster_centers_, centers)
+    of_table.fit(engine=LocalEngine.from_table(Data(ROWS), sites=np.arange(80) % 2))
+    np.testing.assert_allclose(of_table.cluster_centers_, centers)
     for rows in ({"X": ROWS}, {"sites": ["a"] * 80}, {"groups": np.arange(80)}):
         with pytest.raises(ValueError, match="or the engine alone"):
             FederatedKMeans(2).fit(engine=engine(), **rows)
 
 
-def run(*arguments: object, code: int = 0) -> str:
-    """What a command says."""
-    ran = CliRunner().invoke(app, [str(each) for each in arguments])
-    assert ran.exit_code == code, ran.output
-    return ran.output
-
-
-def test_dotted_names_on_the_command_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.chdir(tmp_path)
-    np.save("a.npy", ROWS[::2])
-    np.save("b.npy", ROWS[1::2])
-    files, algorithm = ("a.npy", "b.npy"), ("--algorithm", "outsiders.IsotropicEM")
+    for i, name in enumerate("ab"):
+        np.save(f"{name}.npy", ROWS[i::2])
+    return ["a.npy", "b.npy"]
+
+
+def run(*arguments: object, code: int = 0) -> str:
+    """What a command says, in one line."""
+    status, said = invoke("", *arguments)
+    assert status == code, said
+    return " ".join(said.split())
+
+
+def test_dotted_names_on_the_command_line(files: list[str]) -> None:
+    algorithm = ("--algorithm", "outsiders.IsotropicEM")
     run("fit", *files, "-k", 2, *algorithm, "--scale", "none", "--out", "fit")
     named = ("--set", "fit.algorithm=outsiders.IsotropicEM")
     run("predict", "fit", *files, *named, "--out", "new")
-    for name in files:
-        label = f"{Path(name).stem}.csv"
-        assert (
-            Path("fit/labels", label).read_text().splitlines()[0]
-            == "row,cluster,membership_0,membership_1"
-        )
-        columns = [
-            np.loadtxt(Path(at, label), delimiter=",", skiprows=1) for at in ("fit/labels", "new")
-        ]
-        np.testing.assert_array_equal(columns[0][:, 1], columns[1][:, 1])
+    for name in ("a.csv", "b.csv"):
+        fitted, found = Path("fit/labels", name), Path("new", name)
+        assert fitted.read_text().splitlines()[0] == "row,cluster,membership_0,membership_1"
+        one, other = (np.loadtxt(at, delimiter=",", skiprows=1)[:, 1] for at in (fitted, found))
+        np.testing.assert_array_equal(one, other)
     metric = ("--set", "evaluate.metrics=test_outsiders.Positive")
     run("evaluate", "fit", *files, *named, *metric, "--out", "scores")
     told = json.loads(Path("scores/scores.json").read_text())
@@ -169,41 +167,34 @@ class Beyond(Positive):
         return super().client_step(state, moved, rng)
 
 
-def test_parameters_of_ones_own_on_the_command_line(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.save("a.npy", ROWS)
-    mine = ("--algorithm", "outsiders.IsotropicEM(tol=0.125)")
-    run("fit", "a.npy", "-k", 2, *mine, "--scale", "none", "--out", "fit")
+def test_parameters_of_ones_own_on_the_command_line(files: list[str]) -> None:
+    mine = "outsiders.IsotropicEM(tol=0.125)"
+    run("fit", *files, "-k", 2, "--algorithm", mine, "--scale", "none", "--out", "fit")
     made = json.loads(Path("fit/model.json").read_text())
     assert made["assigned_by"]["parameters"]["tol"] == 0.125
-    assert made["algorithm"]["name"] == mine[1]
-    for name in ("outsiders.IsotropicEM", mine[1]):
-        metric = ("--set", "evaluate.metrics=test_outsiders.Beyond(limit=5, of='all, (but) some')")
+    assert made["algorithm"]["name"] == mine
+    metric = ("--set", "evaluate.metrics=test_outsiders.Beyond(limit=5, of='all, (but) some')")
+    for name in ("outsiders.IsotropicEM", mine):
         named = ("--set", f"fit.algorithm={name}")
-        run("predict", "fit", "a.npy", *named, "--out", "new", "--overwrite")
-        run("evaluate", "fit", "a.npy", *named, *metric, "--out", "s", "--overwrite")
-        [score] = [
-            score
-            for name, score in json.loads(Path("s/scores.json").read_text())["scores"].items()
-            if name.startswith("Beyond(limit=5")
-        ]
+        run("predict", "fit", *files, *named, "--out", "new", "--overwrite")
+        run("evaluate", "fit", *files, *named, *metric, "--out", "s", "--overwrite")
+        scores = json.loads(Path("s/scores.json").read_text())["scores"]
+        [score] = [scores[name] for name in scores if name.startswith("Beyond(limit=5")]
         assert score == (ROWS[:, 0] > 5).sum()
 
 
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ("outsiders.IsotropicEM(0.125)", "write it as my_module.Mine(beta=3, rule='mean')"),
-        ("outsiders.IsotropicEM(tol=x)", "write it as my_module.Mine(beta=3, rule='mean')"),
-        ("outsiders.IsotropicEM(tol=0.1", "write it as my_module.Mine(beta=3, rule='mean')"),
-        ("outsiders.IsotropicEM(**{'tol': 1})", "write it as my_module.Mine(beta=3, rule='mean')"),
-        ("outsiders.IsotropicEM(tol=__import__('os'))", "write it as my_module.Mine("),
-        ("outsiders.IsotropicEM(beta=3)", "unexpected keyword argument 'beta'"),
+        ("(0.125)", "write it as my_module.Mine(beta=3, rule='mean')"),
+        ("(tol=x)", "write it as my_module.Mine(beta=3, rule='mean')"),
+        ("(tol=0.1", "write it as my_module.Mine(beta=3, rule='mean')"),
+        ("(**{'tol': 1})", "write it as my_module.Mine(beta=3, rule='mean')"),
+        ("(tol=__import__('os'))", "write it as my_module.Mine("),
+        ("(beta=3)", "unexpected keyword argument 'beta'"),
     ],
 )
-def test_wrong_parameters_of_ones_own_are_refused(written, said, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    np.save("a.npy", ROWS)
-    heard = run("fit", "a.npy", "-k", 2, "--algorithm", written, "--out", "fit", code=2)
-    assert said in " ".join(heard.split())
+def test_wrong_parameters_of_ones_own_are_refused(files: list[str], written, said) -> None:
+    algorithm = ("--algorithm", f"outsiders.IsotropicEM{written}")
+    assert said in run("fit", *files, "-k", 2, *algorithm, "--out", "fit", code=2)
     assert not Path("fit").exists()

@@ -96,29 +96,29 @@ def federation(lacks: Mapping[str, Sequence[str]] | None = None, names: str = "a
     return Wire({name: site(name, (lacks or {}).get(name, ())) for name in names})
 
 
+def carried_out(job: Any, engine: Any, **more: Any) -> Any:
+    return execute(job, engine, columns=["x", "y"], **more)
+
+
 def engine_of(wire: Wire, *, raw: bool = False, **more: Any) -> RemoteEngine:
     engine = RemoteEngine(wire, wire.sites, **more)
     engine.choose(["x", "y"], raw=raw)
     return engine
 
 
-def secure_federation(lacks: Mapping[str, Sequence[str]]) -> Wire:
+def secure_engine(lacks: Mapping[str, Sequence[str]], **how: Any) -> tuple[Wire, SecureEngine]:
     keys = identities("abcd")
     peers = {name: key.public_key() for name, key in keys.items()}
-    terms = Terms(allow_dropouts=True)
-    sites = {
-        name: site(name, lacks.get(name, ()), SecureSite(name, keys[name], peers, terms))
-        for name in "abcd"
-    }
-    return Wire(sites)
+    parts = {name: SecureSite(name, keys[name], peers, Terms(allow_dropouts=True)) for name in keys}
+    wire = Wire({name: site(name, lacks.get(name, ()), part) for name, part in parts.items()})
+    engine = SecureEngine(wire, wire.sites, **how)
+    engine.choose(["x", "y"])
+    return wire, engine
 
 
 def answered(wire: Wire) -> list[str]:
     """Return which sites sent numbers."""
     return [name for name, _, reply in wire.log if unpack(reply)[1]]
-
-
-REMEDY = "a step of your own must be named in steps under [federation] in its site.toml"
 
 
 # Before the first question about rows
@@ -162,10 +162,11 @@ def test_a_job_ends_before_any_row_is_asked_about(job, step):
     job, wire = made(job), federation({"b": [step], "c": [step]})
     raw = getattr(job, "prepare", None) is not None
     with pytest.raises(SiteError) as raised:
-        execute(job, engine_of(wire, raw=raw), columns=["x", "y"])
+        carried_out(job, engine_of(wire, raw=raw))
     assert str(raised.value) == (
         "round 1: 1 of 3 sites answered, where 3 are needed (b and c: refused the question: step "
-        f"{step!r} is not among the steps that this site knows; {REMEDY})"
+        f"{step!r} is not among the steps that this site knows; a step of your own must be named "
+        "in steps under [federation] in its site.toml)"
     )
     assert len(wire.log) == 3, "one message to each site"
     assert answered(wire) == ["a"], "how many rows it has, and nothing else"
@@ -182,36 +183,23 @@ def test_fields_that_a_site_does_not_know_or_allow_are_refused_at_the_start():
         (Absolute(2.0), "by the policy of the site: Absolute: power must be 1.0"),
     ):
         wire = federation()
-        job = Evaluate(own_model(), metrics=[given])
         with pytest.raises(SiteError, match=r"round 1: 0 of 3") as raised:
-            execute(job, engine_of(wire), columns=["x", "y"])
+            carried_out(Evaluate(own_model(), metrics=[given]), engine_of(wire))
         assert why in str(raised.value)
         assert not answered(wire)
 
 
-DENIED = {
-    "denied": PolicyLimits(denied=("Absolute",)),
-    "not listed": PolicyLimits(steps=("SiteSize", "Lloyd", "SiteSummaries", "Mine")),
-}
-
-
-@pytest.mark.parametrize("limits", DENIED.values(), ids=DENIED)
-def test_a_step_that_the_policy_denies_is_refused_at_the_start(limits):
-    sites = {"a": site("a"), "b": site("b", policy=Policy(limits))}
-    wire = Wire(sites)
+@pytest.mark.parametrize("steps", [None, ("SiteSize", "Lloyd", "SiteSummaries", "Mine", "Inertia")])
+def test_a_step_that_the_policy_denies_is_refused_at_the_start_and_costs_no_run(steps):
+    limits: dict[str, Any] = {"denied": ("Absolute",)} if steps is None else {"steps": steps}
+    policy = Policy(PolicyLimits(**limits, max_runs_per_day=1))
+    wire = Wire({"a": site("a"), "b": site("b", policy=policy)})
     why = r"b: refused the question: by the policy of the site: Absolute: the step is not among"
-    with pytest.raises(SiteError, match=why):
-        execute(MINE, engine_of(wire), columns=["x", "y"])
-    assert answered(wire) == ["a"]
-
-
-def test_a_refused_run_costs_no_round_of_the_policy():
-    limits = PolicyLimits(denied=("Absolute",), max_runs_per_day=1)
-    wire = Wire({"a": site("a", policy=Policy(limits))})
     for _ in range(2):
-        with pytest.raises(SiteError, match="Absolute"):
-            execute(MINE, engine_of(wire), columns=["x", "y"])
-    fit = execute(fit_of(2), engine_of(wire), columns=["x", "y"])
+        with pytest.raises(SiteError, match=why):
+            carried_out(MINE, engine_of(wire))
+    assert answered(wire) == ["a", "a"]
+    fit = carried_out(fit_of(2), engine_of(wire))
     assert len(fit.outcome.value.state.centers) == 2
 
 
@@ -227,11 +215,7 @@ def test_a_permit_covers_all_steps_of_a_run_or_none(tmp_path):
         admitted(trial, about={"steps": [{"step": "SiteARI"}]})
 
 
-@pytest.mark.parametrize("steps", [["Lloyd"], {"step": "Lloyd"}, "Lloyd", [None], 3])
-def test_steps_that_are_not_understood_are_refused(steps):
-    question = Question({"run": "r", "exchange": 0, "about": {"steps": steps}}).message
-    header, _ = unpack(site("a").reply(question))
-    assert header["refused"] == "the steps that are planned are not a list of names with parameters"
+NO_LIST = "the steps that are planned are not a list of names with parameters"
 
 
 @pytest.mark.parametrize(
@@ -241,12 +225,14 @@ def test_steps_that_are_not_understood_are_refused(steps):
         ([{}], "step None is not among the steps"),
         ([{"step": "Lloyd", "fields": {"tol": [1]}}], "the fields of step 'Lloyd' are not names"),
         ([{"step": "Lloyd"}] * 5000, "by the policy of the site: at most 4,000 tasks"),
+        *((steps, NO_LIST) for steps in (["Lloyd"], {"step": "Lloyd"}, "Lloyd", [None], 3)),
     ],
 )
 def test_steps_of_a_hostile_coordinator_are_refused(steps, why):
     question = Question({"run": "r", "exchange": 0, "about": {"steps": steps}}).message
     header, arrays = unpack(site("a").reply(question))
     assert header["refused"].startswith(why)
+    assert why != NO_LIST or header["refused"] == why
     assert not arrays
 
 
@@ -257,14 +243,15 @@ def test_with_a_quorum_a_run_goes_on_without_the_site_that_lacks_a_step():
     """As if it did not answer: in no round, with the reason; the others give the same bits."""
     wire = federation({"c": ["Absolute"]})
     engine = engine_of(wire, quorum=2)
-    report = execute(MINE, engine, columns=["x", "y"])
-    alone = execute(MINE, engine_of(federation(names="ab")), columns=["x", "y"])
-    assert report.outcome.value.state.inertia == alone.outcome.value.state.inertia
-    assert (report.outcome.value.state.centers == alone.outcome.value.state.centers).all()
+    report, alone = (
+        carried_out(MINE, each).outcome for each in (engine, engine_of(federation(names="ab")))
+    )
+    assert report.value.state.inertia == alone.value.state.inertia
+    assert (report.value.state.centers == alone.value.state.centers).all()
     assert "c" not in answered(wire)
     assert {refusal.site for refusal in engine.refusals} == {"c"}
     assert all("step 'Absolute' is not among" in refusal.reason for refusal in engine.refusals)
-    assert all(each.missing == ("c",) for each in report.outcome.communication_rounds)
+    assert all(each.missing == ("c",) for each in report.communication_rounds)
 
 
 # Engines
@@ -278,64 +265,53 @@ def test_with_a_quorum_a_run_goes_on_without_the_site_that_lacks_a_step():
     ],
 )
 def test_secure_sums_begin_with_the_steps_and_with_all_sites_or_not_at_all(how, said):
-    wire = secure_federation({"b": ["Absolute"]})
-    engine = SecureEngine(wire, wire.sites, **how)
-    engine.choose(["x", "y"])
+    wire, engine = secure_engine({"b": ["Absolute"]}, **how)
     with pytest.raises(SiteError, match=said):
-        execute(MINE, engine, columns=["x", "y"])
+        carried_out(MINE, engine)
     assert not answered(wire)
 
 
-def test_secure_sums_that_have_begun_are_told_the_steps_of_the_next_job():
-    wire = secure_federation({"b": ["Absolute"]})
-    engine = SecureEngine(wire, wire.sites)
-    engine.choose(["x", "y"])
-    execute(fit_of(2, max_iter=1), engine, columns=["x", "y"])
-    known = len(wire.log)
-    with pytest.raises(SiteError, match="'Absolute' is not among"):
-        execute(MINE, engine, columns=["x", "y"])
-    assert len(wire.log) == known + 4
-
-
 def test_secure_sums_refuse_at_the_start_what_does_not_add_up():
-    wire = secure_federation({})
-    engine = SecureEngine(wire, wire.sites)
-    engine.choose(["x", "y"])
+    _, engine = secure_engine({})
     with pytest.raises(InputError, match=r"^FKM needs more than sums over all sites"):
-        execute(fit_of(2, algorithm=FKM(2)), engine, columns=["x", "y"])
+        carried_out(fit_of(2, algorithm=FKM(2)), engine)
 
 
 def test_a_resumed_run_tells_the_steps_again(tmp_path):
-    whole = federation()
-    folder = tmp_path / "exchanges"
-    first = execute(MINE, RecordedEngine(engine_of(whole), folder), columns=["x", "y"])
-    last = max(folder.glob("exchange-*"))
-    last.unlink()
-    lacking = federation({"b": ["Absolute"]})
+    def recorded(wire: Wire) -> Any:
+        return carried_out(MINE, RecordedEngine(engine_of(wire), tmp_path / "exchanges")).outcome
+
+    first, again = recorded(federation()), federation()
+    max((tmp_path / "exchanges").glob("exchange-*")).unlink()
     with pytest.raises(SiteError, match=r"round 1: .*'Absolute' is not among"):
-        execute(MINE, RecordedEngine(engine_of(lacking), folder), columns=["x", "y"])
-    again = federation()
-    resumed = execute(MINE, RecordedEngine(engine_of(again), folder), columns=["x", "y"])
-    assert resumed.outcome.value.state.inertia == first.outcome.value.state.inertia
+        recorded(federation({"b": ["Absolute"]}))
+    assert recorded(again).value.state.inertia == first.value.state.inertia
     assert len(again.log) == 2 * 3, "an introduction, and the last round"
 
 
-def test_a_site_that_was_introduced_before_is_told_the_steps_of_the_next_job():
+def of_wire() -> tuple[Wire, RemoteEngine]:
     wire = federation({"b": ["Absolute"]})
-    engine = engine_of(wire)
-    execute(fit_of(2), engine, columns=["x", "y"])
+    return wire, engine_of(wire)
+
+
+@pytest.mark.parametrize("made", [of_wire, lambda: secure_engine({"b": ["Absolute"]})])
+def test_sites_that_were_introduced_before_are_told_the_steps_of_the_next_job(made):
+    """Those of secure sums that have begun, too."""
+    wire, engine = made()
+    carried_out(fit_of(2, max_iter=1), engine)
     known = len(wire.log)
     with pytest.raises(SiteError, match="'Absolute' is not among"):
-        execute(MINE, engine, columns=["x", "y"])
-    assert len(wire.log) == known + 3
-    with pytest.raises(SiteError, match="'Absolute' is not among"):
-        engine.introduce()  # what was refused is not forgotten
+        carried_out(MINE, engine)
+    assert len(wire.log) == known + len(wire.sites)
+    if made is of_wire:  # what was refused is not forgotten
+        with pytest.raises(SiteError, match="'Absolute' is not among"):
+            engine.introduce()
 
 
 def test_no_exchange_is_added_where_sites_know_all_steps():
     plain, own = federation(), federation()
-    execute(fit_of(2, algorithm=Lloyd()), engine_of(plain), columns=["x", "y"])
-    report = execute(MINE, engine_of(own), columns=["x", "y"])
+    carried_out(fit_of(2, algorithm=Lloyd()), engine_of(plain))
+    report = carried_out(MINE, engine_of(own))
     assert len(own.log) == len(plain.log)
     assert len(own.log) == 3 * (1 + len(report.outcome.communication_rounds))
 
@@ -361,7 +337,7 @@ ENGINES = {
 def test_an_objective_that_is_no_metric_is_refused_before_a_site_is_asked(engine):
     asked: list[Any] = []
     with pytest.raises(InputError, match=r"objective of Unscored .*Lloyd lacks maximise, score"):
-        execute(fit_of(2, algorithm=Unscored()), engine(), columns=["x", "y"], watch=asked.append)
+        carried_out(fit_of(2, algorithm=Unscored()), engine(), watch=asked.append)
     assert not asked
 
 
@@ -382,9 +358,8 @@ class Bare:
 )
 def test_a_step_that_cannot_travel_is_refused_before_a_site_is_asked(metric, why):
     wire = federation()
-    job = Evaluate(own_model(), metrics=[metric])
     with pytest.raises(WireError, match=f"cannot be sent: {why}"):
-        execute(job, engine_of(wire), columns=["x", "y"])
+        carried_out(Evaluate(own_model(), metrics=[metric]), engine_of(wire))
     assert not wire.log
 
 
@@ -394,27 +369,25 @@ def test_a_step_that_cannot_travel_is_refused_before_a_site_is_asked(metric, why
 def test_a_site_of_an_older_version_answers_as_before():
     """It reads nothing of what a message says besides."""
 
-    def forgetful(responder: Responder) -> Any:
-        class Older:
-            def reply(self, message: bytes) -> bytes:
-                header, arrays = unpack(message)
-                header["about"].pop("steps")
-                reply, numbers = unpack(responder.reply(pack(header, arrays)))
-                return pack({**reply, "question": digest(message)}, numbers)
+    @dataclass
+    class Older:
+        responder: Any
 
-        return Older()
+        def reply(self, message: bytes) -> bytes:
+            header, arrays = unpack(message)
+            header["about"].pop("steps")
+            reply, numbers = unpack(self.responder.reply(pack(header, arrays)))
+            return pack({**reply, "question": digest(message)}, numbers)
 
-    older = Wire({name: forgetful(site(name, ["Absolute"])) for name in "ab"})
+    lacking: dict[str, Any] = {name: Older(site(name, ["Absolute"])) for name in "ab"}
+    older = Wire(lacking)
     with pytest.raises(SiteError, match="'Absolute' is not among"):
-        execute(MINE, engine_of(older), columns=["x", "y"])
+        carried_out(MINE, engine_of(older))
     assert len(older.log) > 2 * 3, "it is found out at the end"
-    older = Wire({name: forgetful(site(name)) for name in "ab"})
-    newer = federation(names="ab")
-    states = [
-        execute(MINE, engine_of(wire), columns=["x", "y"]).outcome.value.state
-        for wire in (older, newer)
-    ]
-    assert states[0].inertia == states[1].inertia
+    knowing: dict[str, Any] = {name: Older(site(name)) for name in "ab"}
+    older, newer = Wire(knowing), federation(names="ab")
+    found = [carried_out(MINE, engine_of(wire)).outcome.value.state for wire in (older, newer)]
+    assert found[0].inertia == found[1].inertia
 
 
 # What is told is what is asked
@@ -476,15 +449,12 @@ def test_what_sites_are_told_is_what_they_are_asked(job):
             seen.extend(tasks)
             return super().ask(tasks, sites)
 
-    columns = (Column("x"), Column("y"))
-    labels = np.repeat(["left", "right"], 30)
+    columns, labels = (Column("x"), Column("y")), np.repeat(["left", "right"], 30)
     engine = Seeing(Client(n, Data(X, y=labels, columns=columns)) for n, X in ROWS.items())
     planned = procedure_of(job).steps()
-    execute(job, engine, columns=["x", "y"])
-    assigning = [
-        each for task in seen if task.preprocessor for each, _ in task.preprocessor.assignments
-    ]
-    asked = [*seen, *assigning]
+    carried_out(job, engine)
+    prepared = [task.preprocessor for task in seen if task.preprocessor]
+    asked = [*seen, *(each for how in prepared for each, _ in how.assignments)]
     kinds = {type(task.step) for task in asked}
     for step in planned:
         assert (step if isinstance(step, type) else type(step)) in kinds

@@ -31,19 +31,12 @@ def people(n: int, seed: int) -> Data:
     rng = np.random.default_rng(seed)
     cluster = rng.integers(0, 3, n)
     names = ["age", "bmi", "smoker", "rare", "kids", "year", "sex", "town"]
-    values = np.column_stack(
-        [
-            (rng.normal(50, 5, n) + 20 * cluster).round(0),
-            (rng.normal(27, 4, n) + 3 * cluster).round(1),
-            rng.random(n) < 0.2 + 0.3 * cluster,
-            np.arange(n) == seed % n,
-            rng.poisson(0.4, n),
-            2000 + rng.integers(0, 20, n),
-            1 + (rng.random(n) < 0.5),
-            rng.choice(3, n, p=[0.6, 0.36, 0.04]),
-        ]
-    )
-    values = values.astype(float)
+    age, bmi = rng.normal(50, 5, n) + 20 * cluster, rng.normal(27, 4, n) + 3 * cluster
+    smoker, rare = rng.random(n) < 0.2 + 0.3 * cluster, np.arange(n) == seed % n
+    kids, year, sex = rng.poisson(0.4, n), 2000 + rng.integers(0, 20, n), 1 + (rng.random(n) < 0.5)
+    town = rng.choice(3, n, p=[0.6, 0.36, 0.04])
+    told = [age.round(0), bmi.round(1), smoker, rare, kids, year, sex, town]
+    values = np.column_stack(told).astype(float)
     values[rng.random(n) < 0.05, 1] = np.nan
     kinds: list[Any] = [Column(name) for name in names[:-1]]
     towns = Column("town", "text", ("Ahlen", "Bonn", "Celle"))
@@ -70,11 +63,14 @@ def test_no_file_about_strict_sites_gives_counts_back(seed, tmp_path) -> None:
     for preset in ("standard", "strict"):
         groups = replace(Groups.strict(), preset=preset)
         clients = [Client(f"s{i}", each, (), groups) for i, each in enumerate(rows)]
-        jobs: dict[str, Any] = {"fit": fit_of(3, seed=0, prepare=spec, profile=True, stability=2)}
-        jobs["auto"] = fit_of([2, 3], seed=0, prepare=spec, rule=Rule("squared-silhouette"))
-        jobs["profile"] = Profile(str(tmp_path / f"{preset} fit"))
-        jobs["evaluate"] = Evaluate(str(tmp_path / f"{preset} fit"), profile=True)
-        jobs["next"] = fit_of(3, seed=1, prepare=spec, previous=str(tmp_path / "standard fit"))
+        fit, previous = (str(tmp_path / f"{each} fit") for each in (preset, "standard"))
+        jobs: dict[str, Any] = {
+            "fit": fit_of(3, seed=0, prepare=spec, profile=True, stability=2),
+            "auto": fit_of([2, 3], seed=0, prepare=spec, rule=Rule("squared-silhouette")),
+            "profile": Profile(fit),
+            "evaluate": Evaluate(fit, profile=True),
+            "next": fit_of(3, seed=1, prepare=spec, previous=previous),
+        }
         for name, job in jobs.items():
             content = written(tmp_path / f"{preset} {name}", clients, job)
             found |= {(preset, name, file): findings(each) for file, each in content.items()}
@@ -141,11 +137,9 @@ def test_an_officer_checks_a_file(tmp_path, monkeypatch) -> None:
 def test_rounded_means_are_no_finding_whatever_the_column_is_called(column) -> None:
     """2500 is known to hundreds; 0.9 may come with the error of a sum; few digits tell no n."""
     content: dict[str, Any] = {"weights": [25.0, 85.0, 165.0]}
-    rounded_ones = {column: [2500.0, 0.8999999999999999, 66.0]}
+    means = {column: [2500.0, 0.8999999999999999, 66.0]}
     profile = {"cluster": 0, "columns": [{"column": "sex", "weight": 25, "shares": {column: 0.4}}]}
-    assert findings({**content, "centers_in_units": rounded_ones, "profile": profile}) == []
+    assert findings({**content, "centers_in_units": means, "profile": profile}) == []
     [found] = findings({**content, "centers_in_units": {column: [0.0, 7 / 83, 0.0]}})
-    assert (
-        found
-        == f"{column} of cluster 1 is a mean of 83 rows, and the sum is 7: 85 rows are published"
-    )
+    said = "of cluster 1 is a mean of 83 rows, and the sum is 7: 85 rows are published"
+    assert found == f"{column} {said}"

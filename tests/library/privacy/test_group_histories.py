@@ -67,11 +67,8 @@ class History:
     """A site whose units come, change, go and come back, and every sum that it told."""
 
     def __init__(self, folder: Path, seed: int, *, persons: bool) -> None:
-        self.rng, self.persons, self.file = (
-            np.random.default_rng(seed),
-            persons,
-            folder / "s.groups",
-        )
+        self.rng, self.persons = np.random.default_rng(seed), persons
+        self.file = folder / "s.groups"
         self.values = self.rng.integers(1, 60, (MOST, 2)).astype(float)
         self.there = np.arange(MOST) < self.rng.integers(22, MOST)
         self.kept = [self.values.copy()]
@@ -128,13 +125,10 @@ class History:
             members = here[group == g]
             for j in range(2):
                 if is_told[g, j % is_told.shape[1]]:
-                    self._note(members, j)
-
-    def _note(self, members: np.ndarray, j: int) -> None:
-        there = members[~np.isnan(self.values[members, j])]
-        line: dict[Unknown, int] = {(i, self.values[i, j]): 1 for i in there.tolist()}
-        self.n_told += line not in self.sums[j]
-        self.sums[j].append(line)
+                    there = members[~np.isnan(self.values[members, j])].tolist()
+                    line: dict[Unknown, int] = {(i, self.values[i, j]): 1 for i in there}
+                    self.n_told += line not in self.sums[j]
+                    self.sums[j].append(line)
 
 
 def told(folder: Path, seed: int, *, persons: bool) -> tuple[int, list[tuple[int, ...]]]:
@@ -185,18 +179,17 @@ def stays(X: np.ndarray, kept: Partition, weight: np.ndarray | None = None) -> b
     return bool((kept.without_broken(units_of(X, kept.key, weight)).members >= 0).all())
 
 
-@pytest.mark.parametrize(("n", "expected"), [(0, True), (1, False), (4, False), (5, True)])
-def test_a_group_stays_where_no_person_has_a_new_value_or_p_have(twelve, n, expected) -> None:
-    X, kept = twelve
-    X[:n, 0] += 100.0
-    assert stays(X, kept) == expected
-
-
-def test_values_that_are_gone_are_no_new_ones(twelve) -> None:
+@pytest.mark.parametrize("n", [0, 1, 4, 5])
+def test_a_group_stays_where_no_person_has_a_new_value_or_weight_or_p_have(twelve, n) -> None:
     """Who told of all, of all but five and of all but five others told of the two that are left."""
     X, kept = twelve
-    X[:5, 0] = np.nan
-    assert not stays(X, kept)
+    other, gone, weight = X.copy(), X.copy(), np.ones(12)
+    other[:n, 0] += 100.0
+    weight[:n] = 2.0
+    gone[:5, 0] = np.nan  # values that are gone are no new ones
+    assert stays(other, kept) == (n in (0, 5))
+    assert stays(X, kept, weight) == (n in (0, 5))
+    assert not stays(gone, kept)
 
 
 def test_a_version_that_was_told_may_come_back(twelve) -> None:
@@ -221,21 +214,10 @@ def test_three_sums_whose_combination_is_one_person_are_not_told(twelve) -> None
     assert not stays(X, kept)
 
 
-@pytest.mark.parametrize("n", [1, 5])
-def test_a_weight_that_changes_is_a_change_of_every_sum(twelve, n) -> None:
-    X, kept = twelve
-    weight = np.ones(12)
-    weight[:n] = 2.0
-    assert stays(X, kept, weight) == (n == 5)
-
-
 def test_the_order_of_a_persons_rows_does_not_matter(tmp_path) -> None:
-    rng = np.random.default_rng(1)
-    X, whose = rng.normal(size=(300, 2)), np.repeat(np.arange(60), 5)
-    site = Grouping(Groups(5), tmp_path / "s.groups")
-    first = site.grouped(Data(X, groups=whose))
-    order = rng.permutation(300)
-    again = site.grouped(Data(X[order], groups=whose[order]))
+    rng, site = np.random.default_rng(1), Grouping(Groups(5), tmp_path / "s.groups")
+    data, order = Data(rng.normal(size=(300, 2)), groups=np.arange(300) // 5), rng.permutation(300)
+    first, again = (site.grouped(each) for each in (data, data.take(order)))
     assert len(again) == len(first) > 5
     assert np.array_equal(again.X, first.X)
 
@@ -259,52 +241,43 @@ GIVEN: dict[str, Any] = {
 @pytest.mark.parametrize("role", NAMED)
 @pytest.mark.parametrize("how", ["named later", "named no more", "another"])
 def test_a_role_that_changes_is_refused_in_one_line(tmp_path, role, how) -> None:
-    file = tmp_path / "s.groups"
-    without: dict[str, str] = {}
-    given = {role: NAMED[role]}
+    file, given = tmp_path / "s.groups", {role: NAMED[role]}
+    named, unnamed = (rows(**GIVEN[role]), given), (rows(), dict[str, str]())
     before, after = {
-        "named later": ((rows(), without), (rows(**GIVEN[role]), given)),
-        "named no more": ((rows(**GIVEN[role]), given), (rows(), without)),
-        "another": ((rows(**GIVEN[role]), given), (rows(**GIVEN[role]), {role: "other"})),
+        "named later": (unnamed, named),
+        "named no more": (named, unnamed),
+        "another": (named, (rows(**GIVEN[role]), {role: "other"})),
     }[how]
     Grouping(Groups(5), file, before[1]).grouped(before[0])
     content = file.read_bytes()
     old, new = (roles.get(role, "none") for _, roles in (before, after))
-    message = f"s.groups: the rows were grouped with {role} {old}, not {new}; other groups"
-    with pytest.raises(InputError, match=message) as error:
-        Grouping(Groups(5), file, after[1]).grouped(after[0])
-    assert "\n" not in str(error.value)
-    assert file.read_bytes() == content
-    with pytest.raises(
-        InputError, match="an earlier generation, and a second grouping would reveal"
+    for groups, why in (
+        (Groups(5), f"s.groups: the rows were grouped with {role} {old}, not {new}; other groups"),
+        (Groups(5, generation=2), "an earlier generation, and a second grouping would reveal"),
     ):
-        Grouping(Groups(5, generation=2), file, after[1]).grouped(after[0])
+        with pytest.raises(InputError, match=why) as error:
+            Grouping(groups, file, after[1]).grouped(after[0])
+        assert "\n" not in str(error.value)
+        assert file.read_bytes() == content
 
 
 def test_a_column_that_holds_something_else_is_refused(tmp_path) -> None:
-    file, data = tmp_path / "s.groups", rows()
+    """One without a value may get some."""
+    X = rows().X
     number, text = Column("age"), Column("age", "text", tuple(map(str, range(90))))
-
-    def opened(column: Column, X: np.ndarray) -> int:
-        site = Grouping(Groups(5), file)
-        return len(site.grouped(Data(X, columns=(column, Column("bmi")), groups=np.arange(120))))
-
-    assert opened(number, data.X) > 10
-    with pytest.raises(InputError, match="kind of age number, not text; other groups"):
-        opened(text, data.X)
-    X = data.X.copy()
-    X[:, 0] = np.nan
-    with pytest.raises(InputError, match="kind of age number, not empty; other groups"):
-        opened(number, X)
-    assert opened(number, data.X) > 10
-
-
-def test_a_column_without_a_value_may_get_some(tmp_path) -> None:
-    file, X = tmp_path / "s.groups", rows().X
     empty = np.column_stack([np.full(120, np.nan), X[:, 1]])
-    site = Grouping(Groups(5), file)
-    first = site.grouped(Data(empty, groups=np.arange(120)))
-    filled = site.grouped(Data(X, groups=np.arange(120)))
+
+    def opened(column: Column, X: np.ndarray, file: str = "s.groups") -> Data:
+        site = Grouping(Groups(5), tmp_path / file)
+        return site.grouped(Data(X, columns=(column, Column("bmi")), groups=np.arange(120)))
+
+    assert len(opened(number, X)) > 10
+    for column, given, kind in ((text, X, "text"), (number, empty, "empty")):
+        with pytest.raises(InputError, match=f"kind of age number, not {kind}; other groups"):
+            opened(column, given)
+    assert len(opened(number, X)) > 10
+    first = opened(number, empty, "other.groups")
+    filled = opened(number, X, "other.groups")
     assert len(filled) == len(first)
     assert np.isfinite(filled.X).all()
 
@@ -344,27 +317,31 @@ def test_no_person_follows_whatever_becomes_of_the_identities(tmp_path, many) ->
 @pytest.mark.parametrize("kind", KINDS)
 def test_persons_under_other_identities_keep_their_groups(tmp_path, how, kind) -> None:
     rng, site = np.random.default_rng(1), Grouping(Groups(5), tmp_path / "s.groups")
-    X = KINDS[kind](rng, 120, 2)
-    ids = np.arange(120)
-    first = site.grouped(Data(X, groups=ids))
-    ids = ids + 1000 if how == "written otherwise" else rng.permutation(ids)
-    again = site.grouped(Data(X, groups=ids))
+    X, ids = KINDS[kind](rng, 120, 2), np.arange(120)
+    others = ids + 1000 if how == "written otherwise" else rng.permutation(ids)
+    first, again = (site.grouped(Data(X, groups=each)) for each in (ids, others))
     assert len(first) > 5
     assert np.array_equal(first.X, again.X)
-    assert first.sample_weight is not None
-    assert again.sample_weight is not None
-    assert np.array_equal(first.sample_weight, again.sample_weight)
+    assert np.array_equal(np.array(first.sample_weight), np.array(again.sample_weight))
 
 
-def test_a_table_of_unknown_persons_is_refused_until_it_is_said_that_they_are_others(tmp_path):
-    file, data = tmp_path / "s.groups", rows(groups=np.arange(120))
-    Grouping(Groups(5), file).grouped(data)
+@pytest.mark.parametrize("persons", [True, False])
+def test_a_table_of_others_is_refused_until_it_is_said_that_they_are(tmp_path, persons) -> None:
+    file, X = tmp_path / "s.groups", rows().X
+
+    def opened(X: np.ndarray, first: int = 0, generation: int = 1) -> int:
+        who = np.arange(first, first + 120) if persons else None
+        return len(Grouping(Groups(5, generation=generation), file).grouped(Data(X, groups=who)))
+
+    assert opened(X) > 10
+    X[:30] += 1.0
+    assert 0 < opened(X) < 15  # those of which none changed
     content = file.read_bytes()
-    others = Data(data.X + 0.5, groups=np.arange(500, 620))
-    with pytest.raises(InputError, match="120 of 120 persons that were grouped are gone or have"):
-        Grouping(Groups(5), file).grouped(others)
+    with pytest.raises(InputError, match=r"that were grouped are gone or have changed"):
+        opened(X + 0.5, 500)
     assert file.read_bytes() == content
-    assert len(Grouping(Groups(5, generation=2), file).grouped(others)) > 10
+    assert opened(X + 0.5, 500, generation=2) > 10
+    assert file.read_bytes() != content
 
 
 # Rows of which most are gone
@@ -374,19 +351,17 @@ def test_a_table_of_unknown_persons_is_refused_until_it_is_said_that_they_are_ot
 def test_a_file_that_was_read_while_it_was_written_costs_no_group(tmp_path, persons) -> None:
     file, X = tmp_path / "s.groups", np.random.default_rng(0).normal(size=(490, 2))
     X[:100] += 50.0
-    whose = np.arange(490) if persons else None
 
     def opened(n: int, generation: int = 1) -> Data:
         site = Grouping(Groups(5, generation=generation), file)
-        return site.grouped(Data(X[:n], groups=None if whose is None else whose[:n]))
+        return site.grouped(Data(X[:n], groups=np.arange(n) if persons else None))
 
     first = opened(490)
     content = file.read_bytes()
     with pytest.raises(LostRowsError, match=r"only 100 of 490 .* that were grouped are there"):
         opened(100)
     assert file.read_bytes() == content
-    again = opened(490)
-    assert np.array_equal(first.X, again.X)
+    assert np.array_equal(first.X, opened(490).X)
     left = opened(100, generation=2)  # a person has said that the others are gone for good
     assert 10 < len(left) <= 20
     assert np.isin(left.X[:, 0], first.X[:, 0]).all()

@@ -75,30 +75,24 @@ def test_weights_that_are_decimals_do_not_matter_either(digits, monkeypatch) -> 
     a, b = (grouped(data, Groups(P)) for data in (one, other))
     assert a.X[:, 0].tobytes() == b.X[:, 0].tobytes()
     assert a.sample_weight.tobytes() == b.sample_weight.tobytes()
-    exact = [
-        float(
-            sum(
-                Fraction(round(w * 10**digits)) * round(v * 100)
-                for w, v in zip(ws, vs, strict=True)
-            )
-        )
-        for ws, vs in zip(np.split(weight, N_GROUPS), np.split(values, N_GROUPS), strict=True)
-    ]
-    assert np.allclose(a.X[:, 0] * a.sample_weight, np.array(exact) / 10**digits / 100, rtol=1e-15)
+    whole = np.rint(weight * 10**digits) * np.rint(values * 100)  # exact, as are their sums
+    exact = whole.reshape(N_GROUPS, SIZE).sum(axis=1) / 10**digits / 100
+    assert np.allclose(a.X[:, 0] * a.sample_weight, exact, rtol=1e-15)
 
 
 @pytest.mark.parametrize("values", ["decimals", "numbers"])
 def test_neither_order_nor_chunks_change_a_bit(values, tmp_path) -> None:
-    rng = np.random.default_rng(0)
+    rng, file = np.random.default_rng(0), tmp_path / "s.groups"
     X = rng.normal(50, 20, (700, 2)) * [1.0, 1e-7]
     X = X.round(3) if values == "decimals" else X
     data, order = Data(X, rng.uniform(0.5, 2.0, 700)), rng.permutation(700)
-    kept = Grouping(Groups(P), tmp_path / "s.groups")
-    first, *others = (grouped(x, kept) for x in (data, data.take(order), InChunks(data, 64)))
-    assert len(first) > 50
-    for other in others:
-        assert first.X.tobytes() == other.X.tobytes()
-        assert first.sample_weight.tobytes() == other.sample_weight.tobytes()
+    seen = [
+        grouped(x, Grouping(Groups(P), file)) for x in (data, data.take(order), InChunks(data, 64))
+    ]
+    assert len(seen[0]) > 50
+    assert file.stat().st_mode & 0o077 == 0
+    for what in ("X", "sample_weight", "within"):
+        assert len({getattr(each, what).tobytes() for each in seen}) == 1
 
 
 def test_exact_sums_are_those_of_fractions() -> None:

@@ -89,9 +89,7 @@ def test_rounding_is_no_other_text() -> None:
 def test_what_a_site_tells_is_what_holds() -> None:
     filters: tuple[Filter, ...] = (MinRows(2), MinClusterSize(P), MinRows(6), MinClusterSize(LEAST))
     site = client(numbers(), *filters)
-    assert (
-        site.disclosure.in_force == filters[2:]
-    )  # groups of p rows keep the others, whatever is asked
+    assert site.disclosure.in_force == filters[2:]  # groups keep the others, whatever is asked
     assert site.site.limits == (TOLD, *map(Limit.from_filter, filters[2:]))
     assert client(numbers()).site.limits == (TOLD,)
     assert Client("n", numbers(), [MinClusterSize(20)], Groups(20)).disclosure.in_force == ()
@@ -110,55 +108,50 @@ def test_few_rows_in_groups_send_nothing_and_tell_no_text() -> None:
 
 
 def test_rows_that_have_become_few_send_nothing(tmp_path) -> None:
-    grouping = Grouping(Groups(P, min_rows=50), tmp_path / "north.groups")
-    data = numbers(80)
-    before = Client("north", data, protection=grouping).data
-    after = Client("north", data.take(slice(0, 49)), protection=grouping)
-    assert len(before) > 10
+    grouping, data = Grouping(Groups(P, min_rows=50), tmp_path / "north.groups"), numbers(80)
+    before, after, again = (
+        Client("north", data.take(slice(n)), protection=grouping) for n in (80, 49, 50)
+    )
+    assert len(before.data) > 10
     assert len(after.data) == 0
     assert after.site.n_rows == 0
-    again = Client("north", data.take(slice(0, 50)), protection=grouping).data
-    assert 0 < len(again) < len(before)
+    assert 0 < len(again.data) < len(before.data)
 
 
 def test_persons_are_counted_not_their_rows() -> None:
     X = numbers(600).X
     data = Data(X[np.argsort(X[:, 0])], groups=np.repeat(np.arange(120), 5))
-    task = Task(Lloyd(), State.at(CENTERS))
-    exact = client(data).answer(task).weights
-    assert (exact >= 100).all()  # rows of each cluster, of a fifth as many persons
-    assert client(data, MinClusterSize(15)).answer(task).weights.all()
-    assert not client(data, MinClusterSize(100)).answer(task).weights.any()
-    assert client(data, MinRows(120)).answer(task).weights.any()
-    assert not client(data, MinRows(121)).answer(task).weights.any()
+
+    def told(*filters: Filter) -> np.ndarray:
+        return client(data, *filters).answer(Task(Lloyd(), State.at(CENTERS))).weights
+
+    assert (told() >= 100).all()  # rows of each cluster, of a fifth as many persons
+    assert told(MinClusterSize(15)).all()
+    assert not told(MinClusterSize(100)).any()
+    assert told(MinRows(120)).any()
+    assert not told(MinRows(121)).any()
 
 
 def test_a_value_that_is_missing_does_not_count() -> None:
     """Of each group in which p of seven have one, p stand behind the sum of a column."""
     X = np.repeat(np.arange(10.0), 7)[:, None] * [[1.0, 1.0]]
     X[np.arange(70) % 7 >= P, 1] = np.nan
-    site = client(Data(X), MinClusterSize(10 * P))
-    grouped = site.data.grouped
-    assert grouped is not None
-    assert grouped.behind is not None
-    told = np.isfinite(site.data.X[:, 1])
-    assert (grouped.behind[told] <= grouped.counts[told]).all()
-    assert grouped.behind[told].sum() <= np.isfinite(X[:, 1]).sum()
+    seen: Any = client(Data(X), MinClusterSize(10 * P)).data
+    told = np.isfinite(seen.X[:, 1])
+    assert (seen.grouped.behind[told] <= seen.grouped.counts[told]).all()
+    assert seen.grouped.behind[told].sum() <= np.isfinite(X[:, 1]).sum()
 
 
 @pytest.mark.parametrize("persons", [False, True])
 def test_texts_and_labels_of_fewer_than_the_limit_do_not_exist(persons) -> None:
-    towns = np.repeat([0.0, 1.0, 2.0], [200, 60, 40])
-    data = patients(300, missing=0.0)
-    X = data.X.copy()
-    X[:, 2] = towns
-    labels = np.array(["well", "ill", "rare"])[towns.astype(int)]
-    whose = np.arange(300) // 2 if persons else None
-    site = client(replace(data, X=X, y=labels, groups=whose), MinClusterSize(50))
-    expected = ("Ahlen",) if persons else ("Ahlen", "Bonn")
-    assert site.describe()[2].levels == expected
+    data, towns = patients(300, missing=0.0), np.repeat([0, 1, 2], [200, 60, 40])
+    data.X[:, 2] = towns
+    labels, whose = np.array(["well", "ill", "rare"])[towns], np.arange(300) // 2
+    given = replace(data, y=labels, groups=whose if persons else None)
+    site = client(given, MinClusterSize(50))
+    assert site.describe()[2].levels == (("Ahlen",) if persons else ("Ahlen", "Bonn"))
     assert site.classes() == (("well",) if persons else ("ill", "well"))
-    assert client(data).describe()[2].levels == ("Ahlen", "Bonn", "Celle", "Zell")
+    assert client(patients(300)).describe()[2].levels == ("Ahlen", "Bonn", "Celle", "Zell")
 
 
 @pytest.mark.parametrize("whose", ["rows", "persons", "weights"])
@@ -211,19 +204,16 @@ def test_a_step_without_a_support_is_counted_by_its_weights() -> None:
 
 
 def test_a_fit_asks_for_means_of_enough_groups() -> None:
-    centers = np.array([[0.0, 0.0], [40.0, 0.0], [0.0, 40.0]])
+    centers = np.array([[0.0, 0.0], [0.0, 40.0], [40.0, 0.0]])
     X = np.concatenate(
         [np.random.default_rng(i).normal(c, 1, (200, 2)) for i, c in enumerate(centers)]
     )
-    sites = [client(Data(X[i::2]), MinClusterSize(40)) for i in range(2)]
-    for i, site in enumerate(sites):
-        site.name = f"site {i}"
+    sites = [Client(f"s{i}", Data(X[i::2]), [MinClusterSize(40)], Groups(P)) for i in range(2)]
     engine = LocalEngine(sites)
     assert fit_of(3).at(engine.introduce()).smallest == 8
     found = execute(fit_of(3, seed=0), engine).outcome.value.state
-    assert np.allclose(
-        found.centers[np.lexsort(np.round(found.centers).T)][[0]], [[0, 0]], atol=0.5
-    )
+    order = np.lexsort(np.round(found.centers).T[::-1])
+    assert np.allclose(found.centers[order], centers, atol=0.5)
     assert found.weights.tolist() == [200.0, 200.0, 200.0]
     few = sites[0].answer(Task(SiteSummaries(200), State()))
     assert not few.weights.any()  # means of few groups are held back
@@ -276,49 +266,40 @@ def test_the_bytes_that_leave_hold_no_line_of_fewer_rows(site) -> None:
 
 
 def test_check_says_from_how_many_groups_on_a_sum_leaves(site) -> None:
-    told = json.loads(run("check", site, "--json").stdout)
-    n_groups, n_rows = (told["limits"][f"sent_from_{what}"] for what in ("groups", "rows"))
-    assert n_rows >= 100
-    groups = SiteFile.load(site).grouped_client()
-    grouped = groups.data.grouped
+    def told() -> Any:
+        return json.loads(run("check", site, "--json").stdout)["limits"]
+
+    limits, grouped = told(), SiteFile.load(site).grouped_client().data.grouped
+    n_groups = limits["sent_from_groups"]
+    assert limits["sent_from_rows"] >= 100
     assert grouped is not None
     assert grouped.smallest_first[n_groups - 1] < 100 <= grouped.smallest_first[n_groups]
-    assert told["limits"]["takes_part"] is True
+    assert limits["takes_part"] is True
     assert re.search(f"groups from which on a sum leaves +{n_groups} ", run("check", site).stdout)
     site.write_text(SITE.replace("200", "401"))
-    told = json.loads(run("check", site, "--json").stdout)
-    assert told["limits"]["takes_part"] is False
+    assert told()["takes_part"] is False
     assert "Nothing leaves: this site has too few" in run("check", site).stdout
     site.write_text(SITE.replace("= 100", "= 500"))
     assert "No sum leaves: none is surely over enough." in run("check", site).stdout
 
 
-def test_a_fit_with_groups_takes_a_smallest_cluster(site, tmp_path) -> None:
-    out = tmp_path / "out"
-    options = ["-k", 2, "--columns", "age,bmi", "--set", "protection=groups", "--out", out]
-    ran = run("fit", tmp_path / "rows.csv", *options, "--min-cluster-size", 60)
-    assert ran.exit_code == 0, ran.stderr
-    [told] = json.loads((out / "model.json").read_text())["sites"]
-    assert told["limits"] == [
-        {"name": "Groups", "p": 5, "min_rows": 20},
-        {"name": "MinClusterSize", "p": 60},
-    ]
-
-
 @pytest.mark.parametrize("prepare", [None, "standard"])
 def test_groups_of_a_command_are_those_of_python(prepare: Any, tmp_path: Path) -> None:
     """Rows alike by the distances that clusters have: with no preparation, those of the values."""
-    rng = np.random.default_rng(3)
+    rng, out = np.random.default_rng(3), tmp_path / "out"
     frame = pd.DataFrame({"age": rng.normal(50, 20, 300), "share": rng.uniform(0, 1, 300)})
     frame.to_csv(tmp_path / "rows.csv", index=False)
     options = ["-k", 3, "--seed", 0, "--scale", prepare or "none", "--set", "protection=groups"]
-    ran = run("fit", tmp_path / "rows.csv", *options, "--out", tmp_path / "out")
+    ran = run("fit", tmp_path / "rows.csv", *options, "--min-cluster-size", 6, "--out", out)
     assert ran.exit_code == 0, ran.stderr
-    told = json.loads((tmp_path / "out" / "model.json").read_text())
-    model = FederatedKMeans(3, random_state=0, prepare=prepare, protection="groups")
+    told = json.loads((out / "model.json").read_text())
+    how: dict[str, Any] = {"protection": "groups", "min_cluster_size": 6}
+    model = FederatedKMeans(3, random_state=0, prepare=prepare, **how)
     with pytest.warns(UserWarning, match="rows are seen in groups"):
         model.fit({"rows": frame})
     np.testing.assert_array_equal(told["centers"], model.state_.centers)
+    limits = [{"name": "Groups", "p": 5, "min_rows": 20}, {"name": "MinClusterSize", "p": 6}]
+    assert told["sites"][0]["limits"] == limits
 
 
 def test_few_groups_at_most_sites_are_said_before_the_fit() -> None:
@@ -341,11 +322,10 @@ def test_few_groups_at_most_sites_are_said_before_the_fit() -> None:
         assert not rounds
         asked(3, 6)
     assert rounds
+    model = FederatedKMeans(6, random_state=0, protection="groups")
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        FederatedKMeans(6, random_state=0, protection="groups").fit(
-            rows[:600], sites=np.arange(600) % 20
-        )
+        model.fit(rows[:600], sites=np.arange(600) % 20)
     assert sum("groups of 5 rows" in str(each.message) for each in told) == 1
 
 
@@ -372,36 +352,32 @@ def test_the_inertia_of_groups_is_that_of_the_rows_within_its_error(kind, n_site
 
 
 def test_what_hides_the_scatter_makes_the_inertia_of_rows_unknown() -> None:
-    rng = np.random.default_rng(0)
-    X = pd.DataFrame(np.exp(rng.normal(size=(600, 2))), columns=["a", "b"])
-    how: dict[str, Any] = {"n_clusters": 2, "random_state": 0, "protection": "groups"}
-    for prepare, is_known in (
-        (PreprocessingSpec(), True),
-        (PreprocessingSpec(log=("a",)), False),
-        (PreprocessingSpec(unit=True), False),
-    ):
-        model = FederatedKMeans(**how, prepare=prepare).fit(X, sites=np.arange(600) % 2)
-        assert np.isnan(model.inertia_error_) != is_known
-    assert np.isnan(
-        FederatedKMeans(**how, trim=0.1).fit(X, sites=np.arange(600) % 2).inertia_error_
-    )
+    rows = np.exp(np.random.default_rng(0).normal(size=(600, 2)))
+    X, sites = pd.DataFrame(rows, columns=["a", "b"]), np.arange(600) % 2
+    cases: list[tuple[dict[str, Any], bool]] = [
+        ({"prepare": PreprocessingSpec()}, True),
+        ({"prepare": PreprocessingSpec(log=("a",))}, False),
+        ({"prepare": PreprocessingSpec(unit=True)}, False),
+        ({"trim": 0.1}, False),
+    ]
+    for how, is_known in cases:
+        model = FederatedKMeans(2, random_state=0, protection="groups", **how)
+        assert np.isnan(model.fit(X, sites=sites).inertia_error_) != is_known
 
 
 def test_the_command_says_few_groups_once_and_first(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    for i in range(3):
-        frame = pd.DataFrame({"x": rng.normal(size=60), "y": rng.normal(size=60)})
-        frame.to_csv(tmp_path / f"s{i}.csv", index=False)
-    files = [tmp_path / f"s{i}.csv" for i in range(3)]
+    rng, files = np.random.default_rng(0), [tmp_path / f"s{i}.csv" for i in range(3)]
+    for file in files:
+        pd.DataFrame(rng.normal(size=(60, 2)), columns=["x", "y"]).to_csv(file, index=False)
     ran = run("fit", *files, "-k", 4, "--set", "protection=groups", "--out", tmp_path / "out")
     assert ran.exit_code == 0, ran.stderr
     assert ran.stderr.count("at 3 of 3 sites: expect up to about") == 1
     assert ran.stderr.startswith("warning: rows are seen in groups, and a cluster has 9 groups")
-    told = json.loads((tmp_path / "out" / "history.json").read_text())["warnings"]
-    assert sum("at 3 of 3 sites: expect up to about" in line for line in told) == 1
-    content = json.loads((tmp_path / "out" / "history.json").read_text())
-    assert content["inertia_error"] is None
     assert "(of groups; of rows not known)" in ran.stdout
+    content = json.loads((tmp_path / "out" / "history.json").read_text())
+    few = ["at 3 of 3 sites: expect up to about" in line for line in content["warnings"]]
+    assert sum(few) == 1
+    assert content["inertia_error"] is None
 
 
 @pytest.mark.parametrize(("away", "warns"), [(40.0, True), (0.0, False)])
@@ -415,9 +391,8 @@ def test_a_fit_warns_of_few_groups_that_are_far_from_all_others(away: float, war
         FederatedKMeans(4, random_state=0, protection=groups).fit(parts)
     lines = [str(each.message) for each in told if "far from all others" in str(each.message)]
     assert bool(lines) == warns
-    assert all(
-        line.startswith("rows are seen in groups of 3, and cluster 3 of a few") for line in lines
-    )
+    for line in lines:
+        assert line.startswith("rows are seen in groups of 3, and cluster 3 of a few")
 
 
 def test_shares_of_texts_go_with_their_columns_in_any_order() -> None:
@@ -431,15 +406,11 @@ def test_shares_of_texts_go_with_their_columns_in_any_order() -> None:
 
 def test_labels_of_groups_are_compared_with_the_clusters_that_they_were_assigned() -> None:
     """By hand: two groups, the first with labels of both kinds, in each other's nearest cluster."""
-    labels = np.array([[3.0, 2.0], [0.0, 5.0]])
-    data = Data(
-        np.array([[0.0], [9.0]]),
-        np.full(2, 5.0),
-        grouped=Grouped(np.full(2, 5.0), classes=("ill", "well"), labels=labels),
-        assigned=np.array([1, 0], dtype=np.int32),
-    )
+    X, n, labels = np.array([[0.0], [9.0]]), np.full(2, 5.0), np.array([[3.0, 2.0], [0.0, 5.0]])
+    grouped = Grouped(n, classes=("ill", "well"), labels=labels)
+    data = Data(X, n, grouped=grouped, assigned=np.array([1, 0], dtype=np.int32))
     step, rng = Contingency.from_classes(["ill", "well"]), np.random.default_rng(0)
-    answer = step.client_step(State.at([[0.0], [9.0]]), data, rng)
+    answer = step.client_step(State.at(X), data, rng)
     assert answer.weights.reshape(2, 2).tolist() == [[0, 5], [3, 2]]
 
 

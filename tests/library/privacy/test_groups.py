@@ -30,11 +30,6 @@ FRAMES = {site: pd.DataFrame(X[site == SITE], columns=["a", "b"]) for site in ("
 NAMES = {site: WHO[site == SITE] for site in FRAMES}
 
 
-def held_back(model: Any, **given: Any) -> dict[str, int]:
-    found: dict[str, int] = model.fit(**given).rows_held_back_
-    return found
-
-
 @pytest.mark.parametrize(
     "model",
     [
@@ -56,76 +51,65 @@ def test_limits_count_persons(model: Any) -> None:
 @pytest.mark.parametrize("prepare", [None, "standard"])
 def test_every_form_of_groups_is_the_same(prepare: Any) -> None:
     model = FederatedKMeans(4, prepare=prepare, min_cluster_size=3, random_state=0)
-    by_dict = clone(model).fit(FRAMES, groups=NAMES)
+
+    def found(**given: Any) -> tuple[dict[str, int], bytes]:
+        fitted = clone(model).fit(**given)
+        return fitted.rows_held_back_, fitted.cluster_centers_.tobytes()
+
     rows = X if prepare is None else pd.DataFrame(X, columns=["a", "b"])
-    forms = [
-        clone(model).fit(rows, sites=SITE, groups=WHO),
-        clone(model).fit(rows, sites=SITE, groups=pl.Series(WHO)),
-        clone(model).fit(rows, sites=SITE, groups=pd.Series(WHO, dtype="category")),
-        clone(model).fit(rows, sites=SITE, groups=np.unique(WHO, return_inverse=True)[1]),
-        clone(model).fit(
-            FRAMES, groups={"south": NAMES["south"], "north": NAMES["north"].tolist()}
-        ),
-    ]
-    assert by_dict.rows_held_back_["north"] > 0
-    for other in forms:
-        assert other.rows_held_back_ == by_dict.rows_held_back_
-        np.testing.assert_array_equal(other.cluster_centers_, by_dict.cluster_centers_)
-    listed = clone(model).fit(list(FRAMES.values()), groups=list(NAMES.values()))
-    named = {"site-0": FRAMES["north"], "site-1": FRAMES["south"]}
-    whose = {"site-0": NAMES["north"], "site-1": NAMES["south"]}
-    assert listed.rows_held_back_ == clone(model).fit(named, groups=whose).rows_held_back_
+    named = found(X=FRAMES, groups=NAMES)
+    assert named[0]["north"] > 0
+    codes = np.unique(WHO, return_inverse=True)[1]
+    for whose in (WHO, pl.Series(WHO), pd.Series(WHO, dtype="category"), codes):
+        assert found(X=rows, sites=SITE, groups=whose) == named
+    turned = {"south": NAMES["south"], "north": NAMES["north"].tolist()}
+    assert found(X=FRAMES, groups=turned) == named
+    listed = found(X=list(FRAMES.values()), groups=list(NAMES.values()))
+    names = {"north": "site-0", "south": "site-1"}
+    frames, persons = ({names[site]: given[site] for site in names} for given in (FRAMES, NAMES))
+    assert listed == found(X=frames, groups=persons)
 
 
 def test_fit_predict_and_fit_transform_take_them() -> None:
     model = FederatedKMeans(4, min_cluster_size=3, random_state=0)
     labels = model.fit_predict(X, sites=SITE, groups=WHO)
     np.testing.assert_array_equal(labels, model.labels_)
-    kept = model.rows_held_back_
-    assert kept["north"] > 0
+    assert model.rows_held_back_["north"] > 0
     again = clone(model)
     assert again.fit_transform(X, sites=SITE, groups=WHO).shape == (80, 4)
-    assert again.rows_held_back_ == kept
+    assert again.rows_held_back_ == model.rows_held_back_
 
 
 def test_they_are_what_a_client_has() -> None:
     """The same answers as from clients whose data say whose rows they are."""
-    p = 3
+    tables = {name: frame.to_numpy() for name, frame in FRAMES.items()}
+    whose = {name: np.unique(NAMES[name], return_inverse=True)[1] for name in FRAMES}
     clients = [
-        Client(
-            name,
-            Data(frame.to_numpy(), groups=np.unique(NAMES[name], return_inverse=True)[1]),
-            [MinClusterSize(p)],
-        )
-        for name, frame in FRAMES.items()
+        Client(name, Data(rows, groups=whose[name]), [MinClusterSize(3)])
+        for name, rows in tables.items()
     ]
-    model = FederatedKMeans(4, min_cluster_size=p, random_state=0)
-    ours = clone(model).fit(
-        {name: frame.to_numpy() for name, frame in FRAMES.items()}, groups=NAMES
-    )
+    model = FederatedKMeans(4, min_cluster_size=3, random_state=0)
+    ours = clone(model).fit(tables, groups=NAMES)
     theirs = clone(model).set_params(min_cluster_size="auto").fit_clients(clients)
     np.testing.assert_array_equal(ours.cluster_centers_, theirs.cluster_centers_)
     assert ours.rows_held_back_ == theirs.rows_held_back_
 
 
 def test_a_site_of_one_person_never_takes_part() -> None:
-    model = FederatedKMeans(2, random_state=0)
-    one = {"north": ["ann"] * 40, "south": NAMES["south"]}
-    with pytest.warns(UserWarning, match="^north took no part"):
-        assert model.fit(FRAMES, groups=one).values_sent_["north"] == 0
-    assert model.rows_held_back_["north"] == 40
-    assert algorithm_of(fit_of(4)).min_cluster_size == 1
-    assert [site.limits for site in model.sites_] == [(Limit.from_filter(MinRows(2)),)] * 2
-
-
-def test_rows_of_weight_zero_are_nobody_s() -> None:
     """Persons are those of the rows that weigh something."""
-    weight = (WHO == "ann").astype(float)
-    weight[SITE == "south"] = 1
-    model = FederatedKMeans(2, random_state=0)
-    with pytest.warns(UserWarning, match="^north took no part"):
-        model.fit(X, sites=SITE, groups=WHO, sample_weight=weight)
-    assert model.values_sent_["north"] == 0
+    one = {"north": ["ann"] * 40, "south": NAMES["south"]}
+    weight = np.where((WHO == "ann") | (SITE == "south"), 1.0, 0.0)
+    ways: list[dict[str, Any]] = [
+        {"X": FRAMES, "groups": one},
+        {"X": X, "sites": SITE, "groups": WHO, "sample_weight": weight},
+    ]
+    for given in ways:
+        model = FederatedKMeans(2, random_state=0)
+        with pytest.warns(UserWarning, match="^north took no part"):
+            assert model.fit(**given).values_sent_["north"] == 0
+        assert [site.limits for site in model.sites_] == [(Limit.from_filter(MinRows(2)),)] * 2
+        assert model.rows_held_back_["north"] == (10 if "sites" in given else 40)
+    assert algorithm_of(fit_of(4)).min_cluster_size == 1
 
 
 def test_what_is_too_small_to_start_from_is_said() -> None:
@@ -144,47 +128,44 @@ def test_select_k_takes_them() -> None:
     assert found.n_clusters == 4
 
 
+BY_SITE = {"X": FRAMES}
+ONE = "groups must have one array for each of the sites ['north', 'south'], not "
+WRONG: list[tuple[dict[str, Any], Any, str]] = [
+    ({"X": X}, WHO[:7], "groups has shape (7,), but there are 80 rows"),
+    ({"X": X}, NAMES, "groups must be one array, as X is one table"),
+    ({"X": X, "sites": SITE}, WHO[:7], "groups has 7 entries for 80 rows"),
+    ({"X": X, "sites": SITE}, "ann", "groups has 1 entries for 80 rows"),
+    (
+        {"X": X, "sites": SITE},
+        WHO[:, None],
+        "site 'north', groups has shape (40, 1), but there are 40",
+    ),
+    (BY_SITE, {"north": WHO[:40]}, ONE + "['north']"),
+    (BY_SITE, WHO, ONE + "one ndarray"),
+    (
+        BY_SITE,
+        NAMES | {"south": WHO[:39]},
+        "site 'south', groups has shape (39,), but there are 40",
+    ),
+    ({"X": X}, [*WHO[:79].tolist(), None], "row 79: groups names no person"),
+    (
+        BY_SITE,
+        NAMES | {"south": [*WHO[:3], " ", *WHO[:36]]},
+        "site 'south', row 3: groups names no person",
+    ),
+    (
+        BY_SITE,
+        {"north": [1.0] * 40, "south": [1.0] * 39 + [np.nan]},
+        "site 'south', row 39: groups names no person",
+    ),
+]
+
+
 @pytest.mark.parametrize("prepare", [None, "standard"])
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
-        ({"X": X, "groups": WHO[:7]}, "groups has shape (7,), but there are 80 rows"),
-        ({"X": X, "groups": NAMES}, "groups must be one array, as X is one table"),
-        ({"X": X, "sites": SITE, "groups": WHO[:7]}, "groups has 7 entries for 80 rows"),
-        ({"X": X, "sites": SITE, "groups": "ann"}, "groups has 1 entries for 80 rows"),
-        (
-            {"X": X, "sites": SITE, "groups": np.array([[w] for w in WHO])},
-            "site 'north', groups has shape (40, 1), but there are 40 rows",
-        ),
-        (
-            {"X": FRAMES, "groups": {"north": WHO[:40]}},
-            "groups must have one array for each of the sites ['north', 'south'], not ['north']",
-        ),
-        (
-            {"X": FRAMES, "groups": WHO},
-            "groups must have one array for each of the sites ['north', 'south'], not one ndarray",
-        ),
-        (
-            {"X": FRAMES, "groups": {"north": WHO[:40], "south": WHO[:39]}},
-            "site 'south', groups has shape (39,), but there are 40 rows",
-        ),
-        (
-            {"X": X, "groups": [*WHO[:79].tolist(), None]},
-            "row 79: groups names no person",
-        ),
-        (
-            {"X": FRAMES, "groups": {"north": WHO[:40], "south": [*WHO[:3], " ", *WHO[:36]]}},
-            "site 'south', row 3: groups names no person",
-        ),
-        (
-            {"X": FRAMES, "groups": {"north": [1.0] * 40, "south": [1.0] * 39 + [np.nan]}},
-            "site 'south', row 39: groups names no person",
-        ),
-    ],
-)
-def test_wrong_groups_are_refused_in_one_line(given: Any, message: str, prepare: Any) -> None:
+@pytest.mark.parametrize(("given", "groups", "message"), WRONG)
+def test_wrong_groups_are_refused_in_one_line(given, groups, message, prepare) -> None:
     with pytest.raises(ValueError, match=re.escape(message)) as error:
-        FederatedKMeans(2, prepare=prepare, random_state=0).fit(**given)
+        FederatedKMeans(2, prepare=prepare, random_state=0).fit(**given, groups=groups)
     assert "\n" not in str(error.value)
 
 
@@ -207,19 +188,16 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 @pytest.mark.parametrize("scale", ["standard", "none"])
 def test_fit_reads_a_column_of_persons(files: list[str], scale: str) -> None:
-    options = ["-k", 4, "--scale", scale, "--out"]
-    sized = [*options, "{}", "--group-column", "who", "--min-cluster-size", 3]
-    found: list[Any] = []
+    persons, found = ["--group-column", "who", "--min-cluster-size", 3], list[Any]()
     for given in (
-        [*files, *sized],
-        ["all.csv", "--site-column", "at", *sized],
-        ["north.toml", "south.toml", *options, "{}"],
+        [*files, *persons],
+        ["all.csv", "--site-column", "at", *persons],
+        ["north.toml", "south.toml"],
     ):
-        out = f"out-{len(found)}"
-        ran = run("fit", *[out if each == "{}" else each for each in given])
+        out = Path(f"out-{len(found)}")
+        ran = run("fit", *given, "-k", 4, "--scale", scale, "--out", out)
         assert ran.exit_code == 0, ran.stderr
-        history = json.loads(Path(out, "history.json").read_text())
-        model = json.loads(Path(out, "model.json").read_text())
+        history, model = (json.loads((out / f"{n}.json").read_text()) for n in ("history", "model"))
         found.append((model["centers"], [site["rows_held_back"] for site in history["sites"]]))
         assert model["columns"] == ["a", "b"]
     assert found[0] == found[1] == found[2]
@@ -228,15 +206,17 @@ def test_fit_reads_a_column_of_persons(files: list[str], scale: str) -> None:
 
 def test_evaluate_and_select_k_read_it_too(files: list[str]) -> None:
     run("fit", *files, "-k", 4, "--columns", "a,b", "--out", "out")
-    whose = ["--group-column", "who", "--min-cluster-size", 15, "--json"]
-    told = json.loads(run("evaluate", "out/model.json", *files, *whose).stdout)
-    free = json.loads(run("evaluate", "out/model.json", *files, *whose[2:]).stdout)
-    one = json.loads(
-        run("evaluate", "out/model.json", "all.csv", "--site-column", "at", *whose).stdout
+    whose = ["--group-column", "who", "--min-cluster-size", 15]
+    told, one, free = (
+        json.loads(run("evaluate", "out/model.json", *given, "--json").stdout)["sites"]
+        for given in (
+            (*files, *whose),
+            ("all.csv", "--site-column", "at", *whose),
+            (*files, *whose[2:]),
+        )
     )
-    held = [[site["rows_held_back"] for site in each["sites"]] for each in (told, one, free)]
-    assert held[0] == held[1]
-    assert held[0][0] > held[2][0]
+    assert [site["rows_held_back"] for site in told] == [site["rows_held_back"] for site in one]
+    assert told[0]["rows_held_back"] > free[0]["rows_held_back"]
     chosen = run("select-k", *files, "--k-max", 5, "--group-column", "who", "--scale", "none")
     assert (chosen.exit_code, chosen.stderr) == (0, "")  # names are no column to cluster by
 

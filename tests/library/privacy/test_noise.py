@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, replace
+from functools import reduce
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -22,7 +23,7 @@ from fedcluster.errors import InputError
 from fedcluster.preprocessing import NumericColumn, Preprocessor
 from fedcluster.privacy import Groups, MinClusterSize, MinRows
 from fedcluster.privacy.budget import Budget, epsilon_of, noise_of, rho_of
-from fedcluster.privacy.disclosure import Disclosure, scales, with_noise
+from fedcluster.privacy.disclosure import Disclosure, _mechanism, scales, with_noise
 
 BOX = Preprocessor.in_box(["x0", "x1"], [0.0, -10.0], [4.0, 10.0])
 STATE = State.at([[-0.5, 0.0], [0.5, 0.0]])
@@ -77,17 +78,14 @@ def test_rows_are_scaled_to_the_box_and_never_in_place():
 def test_no_row_leaves_the_box_and_sums_are_exact_in_any_order(dtype):
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.standard_cauchy((5000, 2)), [[1e300, -1e300], [np.nan, np.inf]]])
-    wild = Preprocessor(
-        (NumericColumn("x0", shift=0.3, scale=1e-3), NumericColumn("x1", log=False))
-    )
+    columns = NumericColumn("x0", shift=0.3, scale=1e-3), NumericColumn("x1", log=False)
     with np.errstate(over="ignore"):
-        made = replace(wild, missing="keep", box=True).apply(Data(X.astype(dtype))).X
+        made = Preprocessor(columns, missing="keep", box=True).apply(Data(X.astype(dtype))).X
     assert made.dtype == dtype
     assert np.abs(made).max() <= 1
     exact = made.astype(np.float64)
     assert (exact * 2**20 == np.rint(exact * 2**20)).all()
-    sums = {exact[rng.permutation(len(exact))].sum(axis=0).tobytes() for _ in range(5)}
-    assert len(sums) == 1
+    assert len({exact[rng.permutation(len(exact))].sum(axis=0).tobytes() for _ in range(5)}) == 1
 
 
 def test_a_box_travels_and_is_kept_with_a_model():
@@ -96,24 +94,22 @@ def test_a_box_travels_and_is_kept_with_a_model():
     assert BOX.as_found.box is False
     with pytest.raises(TypeError, match="truth value"):
         Preprocessor.from_plain(BOX.plain() | {"box": 1})
-
-
-@pytest.mark.parametrize("bounds", [(1.0, 1.0), (2.0, 1.0), (0.0, np.inf), (np.nan, 1.0)])
-def test_bounds_are_two_numbers_the_lower_one_first(bounds):
-    with pytest.raises(InputError, match="column 'age' has the bounds"):
-        Preprocessor.in_box(["age"], [bounds[0]], [bounds[1]])
+    for low, high in ((1.0, 1.0), (2.0, 1.0), (0.0, np.inf), (np.nan, 1.0)):
+        with pytest.raises(InputError, match="column 'age' has the bounds"):
+            Preprocessor.in_box(["age"], [low], [high])
 
 
 # The noise
 
 
-def test_little_noise_leaves_the_answer_nearly_as_it_is():
-    client = site()
-    noisy, exact = client.answers([task(), task(None)])
+def test_little_noise_leaves_the_answer_nearly_as_it_is_and_no_two_draws_are_alike() -> None:
+    """Though the seed is one."""
+    noisy, exact, once, again = site().answers([task(), task(None), task(1.0), task(1.0)])
     assert np.abs(noisy.sums - exact.sums).max() < 0.05
     assert np.abs(noisy.weights - exact.weights).max() < 0.05
     assert (noisy.weights != exact.weights).all()
     assert noisy.support is None
+    assert (once.sums != again.sums).all()
 
 
 def test_noise_has_the_scale_that_was_asked_for():
@@ -139,35 +135,23 @@ def test_shares_of_the_noise_add_up_to_all_of_it():
     assert abs(shares[0].weights.std() / (sigma / np.sqrt(10)) - 1) < 6 / np.sqrt(2 * 500)
 
 
-def test_what_no_record_changes_takes_no_noise_and_no_share():
+def test_scales_cost_the_multiplier_and_what_no_record_changes_takes_no_noise():
     assert scales(Sensitivity(0.0, 1.0), 3.0) == (0.0, 3.0)
     assert scales(Sensitivity(2.0, 0.0), 3.0) == (6.0, 0.0)
     for wrong in (Sensitivity(0.0, 0.0), Sensitivity(-1.0, 1.0), Sensitivity(1.0, 1.0, 1.0)):
         with pytest.raises(InputError, match="is no sensitivity"):
             scales(wrong, 1.0)
-
-
-def test_the_joint_cost_of_sums_and_weights_is_that_of_the_multiplier():
-    bounds = Sensitivity(5.0, 1.0, 0.3)
-    for_sums, for_weights = scales(bounds, 4.0)
+    for_sums, for_weights = scales(Sensitivity(5.0, 1.0, 0.3), 4.0)
     assert (5 / for_sums) ** 2 + (1 / for_weights) ** 2 == pytest.approx(1 / 16, rel=1e-12)
 
 
 def test_opendp_agrees_that_the_noise_is_enough():
     """Its own map from sensitivity to rho, on the grid, with all roundings at their worst."""
-    from fedcluster.privacy.disclosure import _mechanism
-
     noise, sensitivity, n = 1.5, np.sqrt(50), 3000
     step = 2.0 ** (np.floor(np.log2(sensitivity)) - 20)
     raised = 1 + step * np.sqrt(n) / sensitivity
     mechanism = _mechanism(noise * sensitivity * raised / step)
     assert mechanism.map(sensitivity / step + np.sqrt(n)) <= 1 / (2 * noise**2) * (1 + 1e-12)
-
-
-def test_two_draws_differ_also_with_one_seed():
-    client = site()
-    first, second = client.answers([task(1.0), task(1.0)])
-    assert (first.sums != second.sums).all()
 
 
 def test_chunks_get_noise_once():
@@ -190,73 +174,64 @@ def test_an_answer_that_is_not_finite_is_no_way_out():
 # What refuses it
 
 
+@dataclass(frozen=True)
+class Means(SumsByCentre):
+    client_additive: ClassVar[bool] = False
+
+
+WEIGHTED = Client("north", Data(np.ones((9, 2)), np.arange(9.0)))
+
+
 @pytest.mark.parametrize(
-    ("asked", "reason"),
+    ("client", "asked", "reason"),
     [
-        (task(step=Lloyd()), "Lloyd cannot be asked with noise: its answers have no sensitivity"),
-        (task(preprocessor=None), "needs rows in public bounds"),
-        (task(preprocessor=replace(BOX, box=False)), "needs rows in public bounds"),
-        (task(resampled=1), "rows that are drawn anew"),
-        (task(0.0), "noise must be 0.001 to 1e\\+09, not 0.0"),
-        (task(-1.0), "noise must be"),
-        (task(np.nan), "noise must be"),
-        (task(np.inf), "noise must be"),
+        (site(), task(step=Lloyd()), "Lloyd cannot be asked with noise: its answers have no sens"),
+        (site(), task(preprocessor=None), "needs rows in public bounds"),
+        (site(), task(preprocessor=replace(BOX, box=False)), "needs rows in public bounds"),
+        (site(), task(resampled=1), "rows that are drawn anew"),
+        (site(), task(0.0), "noise must be 0.001 to 1e\\+09, not 0.0"),
+        (site(), task(-1.0), "noise must be"),
+        (site(), task(np.nan), "noise must be"),
+        (site(), task(np.inf), "noise must be"),
+        (site(), task(step=Means()), "Means cannot be asked with noise"),
+        (site(protection=Groups(5)), task(), "groups of rows and noise do not go together"),
+        (WEIGHTED, task(), "rows with weights cannot be asked with noise"),
     ],
 )
-def test_what_cannot_be_asked_with_noise_is_refused_at_the_site(asked, reason):
+def test_what_cannot_be_asked_with_noise_is_refused_at_the_site(client, asked, reason):
     with pytest.raises(InputError, match=reason):
-        site().answer(asked)
-
-
-def test_a_step_that_does_not_add_up_is_refused():
-    @dataclass(frozen=True)
-    class Means(SumsByCentre):
-        client_additive: ClassVar[bool] = False
-
-    with pytest.raises(InputError, match="Means cannot be asked with noise"):
-        site().answer(task(step=Means()))
-
-
-def test_groups_and_weights_do_not_go_together_with_noise():
-    with pytest.raises(InputError, match="groups of rows and noise do not go together"):
-        site(protection=Groups(5)).answer(task())
-    weighted = Data(np.ones((9, 2)), np.arange(9.0))
-    with pytest.raises(InputError, match="rows with weights cannot be asked with noise"):
-        Client("north", weighted).answer(task())
-
-
-def test_rows_of_persons_in_chunks_are_refused_though_their_number_is_bounded():
-    """A person may have that many rows in each chunk."""
-    rows = Data(np.ones((9, 2)), groups=np.arange(9) // 3)
-    held = Client("north", rows, Disclosure(rows_per_person=2))
-    assert held.answer(task()).weights.sum() == pytest.approx(6, abs=0.1)
-    chunks = InChunks(rows.take(np.tile(np.arange(9), 2)), 9, ("group",))
-    for client in (Client("north", chunks, Disclosure(rows_per_person=2)), Client("north", rows)):
-        with pytest.raises(InputError, match="rows that say whose they are need a group_size"):
-            client.answer(task())
+        client.answer(asked)
 
 
 def test_missing_packages_are_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "opendp", None)
-    with pytest.raises(InputError, match=r'pip install "fedcluster\[privacy\]"'):
-        site().answer(task(1.0))
+    monkeypatch.setitem(sys.modules, "dp_accounting.pld", SimpleNamespace())
+    for need in (lambda: site().answer(task(1.0)), lambda: epsilon_of(0.123, 1e-6)):
+        with pytest.raises(InputError, match=r'pip install "fedcluster\[privacy\]"'):
+            need()
+
+
+def test_rows_of_persons_in_chunks_are_refused_though_their_number_is_bounded():
+    """A person may have that many rows in each chunk."""
+    rows, rules = Data(np.ones((9, 2)), groups=np.arange(9) // 3), Disclosure(rows_per_person=2)
+    assert Client("n", rows, rules).answer(task()).weights.sum() == pytest.approx(6, abs=0.1)
+    chunks = InChunks(rows.take(np.tile(np.arange(9), 2)), 9, ("group",))
+    for client in (Client("north", chunks, rules), Client("north", rows)):
+        with pytest.raises(InputError, match="rows that say whose they are need a group_size"):
+            client.answer(task())
 
 
 # What leaves besides
 
 
 def test_limits_decide_nothing_about_an_answer_with_noise():
-    """What a limit holds back tells an exact count."""
+    """What a limit holds back tells an exact count; so do lines that noise makes negative."""
     client = site(5, filters=(MinRows(100), MinClusterSize(100)))
     assert client.answer(task()).weights.all()
     assert not client.answer(task(None)).weights.any()
     noisy, exact = client.audit_log
     assert (noisy.lone_rows, noisy.held_back, noisy.lines, noisy.noise) == (0, 0, 2, QUIET)
     assert (exact.held_back, exact.noise) == (5, None)
-
-
-def test_lines_that_noise_makes_negative_are_not_held_back():
-    """Their exact rows would stand in the log, too."""
     client = site()
     assert any((client.answer(task(100.0)).weights < 0).any() for _ in range(20))
     assert {each.held_back for each in client.audit_log} == {0}
@@ -265,12 +240,10 @@ def test_lines_that_noise_makes_negative_are_not_held_back():
 def test_rows_that_are_all_dropped_answer_like_any_others():
     """That there are none left is an exact count, too."""
     nothing = Data(np.full((3, 2), np.nan))
-    how = Preprocessor(
-        tuple(replace(column, fill=None) for column in BOX.columns), missing="drop", box=True
-    )
+    columns = tuple(replace(column, fill=None) for column in BOX.columns)
+    how = Preprocessor(columns, missing="drop", box=True)
     for rows in (nothing, InChunks(nothing, 3)):
-        answer = Client("north", rows).answer(task(1.0, preprocessor=how))
-        assert answer.weights.all()
+        assert Client("north", rows).answer(task(1.0, preprocessor=how)).weights.all()
     with pytest.raises(ValueError, match="no row is left"):
         Client("north", nothing).answer(task(None, preprocessor=how))
 
@@ -302,6 +275,9 @@ def test_costs_add_up_as_published():
         assert Budget(epsilon, 1e-6).spent(Budget(epsilon, 1e-6).rho) <= epsilon
     assert rho_of([3.0, 4.0]) == pytest.approx(1 / 18 + 1 / 32)
     assert noise_of(rho_of([2.5])) == pytest.approx(2.5)
+    assert rho_of([1.0, None]) == np.inf  # what has no noise costs everything
+    assert epsilon_of(np.inf, 1e-6) == np.inf
+    assert epsilon_of(0.0, 1e-6) == 0
 
 
 def test_dp_accounting_agrees_on_the_composition_of_discrete_noise():
@@ -310,10 +286,7 @@ def test_dp_accounting_agrees_on_the_composition_of_discrete_noise():
 
     noises = [2.0, 5.0, *[8.0] * 10]
     each = [pld.from_discrete_gaussian_mechanism(32 * noise, sensitivity=32) for noise in noises]
-    whole = each[0]
-    for more in each[1:]:
-        whole = whole.compose(more)
-    found = whole.get_epsilon_for_delta(1e-6)
+    found = reduce(lambda one, other: one.compose(other), each).get_epsilon_for_delta(1e-6)
     assert epsilon_of(rho_of(noises), 1e-6) == pytest.approx(found, rel=2e-3)
 
 
@@ -331,18 +304,6 @@ def test_a_group_of_records_costs_its_square():
 def test_a_budget_is_refused_that_promises_nothing(wrong):
     with pytest.raises(InputError, match="must be"):
         Budget(*wrong)
-
-
-def test_what_has_no_noise_costs_everything():
-    assert rho_of([1.0, None]) == np.inf
-    assert epsilon_of(np.inf, 1e-6) == np.inf
-    assert epsilon_of(0.0, 1e-6) == 0
-
-
-def test_accounting_names_missing_packages(monkeypatch):
-    monkeypatch.setitem(sys.modules, "dp_accounting.pld", SimpleNamespace())
-    with pytest.raises(InputError, match=r'pip install "fedcluster\[privacy\]"'):
-        epsilon_of(0.123, 1e-6)
 
 
 def test_rounding_to_a_grid_is_paid_for_by_more_noise(monkeypatch: pytest.MonkeyPatch) -> None:

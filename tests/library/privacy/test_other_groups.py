@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,30 +64,27 @@ def changed(j: int) -> np.ndarray:
     return X
 
 
-SECOND: dict[str, Callable[[Path], SiteFile]] = {
-    "other columns": lambda f: study(f, "hips", 'columns = ["age", "chol"]\n'),
-    "one column": lambda f: study(f, "hips", 'columns = ["bmi"]\n', RAISED),
-    "all columns": lambda f: study(f, "hips", "", RAISED),
-    "another p": lambda f: study(f, "hips", BY, "[groups]\np = 6\ngeneration = 2\n"),
-    "p alone": lambda f: study(f, "hips", BY, "[groups]\np = 6\n"),
-    "another scale": lambda f: study(f, "site", BY, f'{RAISED}scale = "none"\n'),
-    "another rule": lambda f: study(f, "site", BY, RAISED + DIVERSE),
-    "a generation": lambda f: study(f, "site", BY, RAISED),
-    "a flag more": lambda f: study(f, "hips", "", RAISED, persons()),
-    "a name and a unit": lambda f: study(
-        f, "site", BY, f'{RAISED}[rename]\nage = "years"\n[factors]\nage = 12\n'
-    ),
-    "a factor": lambda f: study(f, "site", BY, f"{RAISED}[factors]\nage = 12\n"),
-    "a copy": lambda f: study(f, "hips", BY, file="copy.csv"),
-    "a copy in another order": lambda f: study(f, "hips", BY, "", persons()[::-1], "copy.csv"),
-    "a copy of fewer columns": lambda f: study(
-        f, "hips", 'columns = ["age"]\n', "", persons(), "copy.csv", ("age",)
-    ),
-    "a part of the rows": lambda f: study(f, "hips", BY, "", persons(30, 50), "copy.csv"),
-    "weights": lambda f: study(f, "hips", f'{BY}weight_column = "chol"\n', RAISED),
-    "a column corrected": lambda f: study(f, "site", BY, RAISED, changed(0)),
-    "the other one": lambda f: study(f, "site", BY, RAISED, changed(1)),
-    "persons": lambda f: study(f, "hips", f'{BY}group_column = "chol"\n', RAISED),
+COPY, OTHER = {"name": "hips", "top": BY, "file": "copy.csv"}, {"name": "hips", "more": RAISED}
+SECOND: dict[str, dict[str, Any]] = {
+    "other columns": {"name": "hips", "top": 'columns = ["age", "chol"]\n'},
+    "one column": {**OTHER, "top": 'columns = ["bmi"]\n'},
+    "all columns": {**OTHER, "top": ""},
+    "another p": {"name": "hips", "more": "[groups]\np = 6\ngeneration = 2\n"},
+    "p alone": {"name": "hips", "more": "[groups]\np = 6\n"},
+    "another scale": {"more": f'{RAISED}scale = "none"\n'},
+    "another rule": {"more": RAISED + DIVERSE},
+    "a generation": {"more": RAISED},
+    "a flag more": {**OTHER, "top": "", "rows": persons()},
+    "a name and a unit": {"more": f'{RAISED}[rename]\nage = "years"\n[factors]\nage = 12\n'},
+    "a factor": {"more": f"{RAISED}[factors]\nage = 12\n"},
+    "a copy": COPY,
+    "a copy in another order": {**COPY, "rows": persons()[::-1]},
+    "a copy of fewer columns": {**COPY, "top": 'columns = ["age"]\n', "names": ("age",)},
+    "a part of the rows": {**COPY, "rows": persons(30, 50)},
+    "weights": {**OTHER, "top": f'{BY}weight_column = "chol"\n'},
+    "a column corrected": {"more": RAISED, "rows": changed(0)},
+    "the other one": {"more": RAISED, "rows": changed(1)},
+    "persons": {**OTHER, "top": f'{BY}group_column = "chol"\n'},
 }
 
 
@@ -99,7 +95,7 @@ def test_a_second_grouping_of_the_same_rows_is_refused(tmp_path, how, first) -> 
     grouped(site)
     before = site.groups_file.read_bytes()
     with pytest.raises(InputError, match="would reveal single rows") as error:
-        grouped(SECOND[how](tmp_path))
+        grouped(study(tmp_path, **SECOND[how]))
     assert "\n" not in str(error.value)
     assert "generation = " not in str(error.value)
     assert site.groups_file.read_bytes() == before
@@ -169,16 +165,14 @@ def test_rows_of_others_are_grouped_and_known_ones_left_out(tmp_path, seed) -> N
 
 
 def test_a_generation_is_advised_where_rows_are_others(tmp_path) -> None:
+    """Columns that no other study has may be grouped as they are."""
     grouped(study(tmp_path))
+    top = 'columns = ["age", "chol"]\n'
+    alone = study(tmp_path, "hips", 'columns = ["chol"]\n', rows=persons(), file="copy.csv")
+    assert len(grouped(alone)) > 10
+    alone.groups_file.unlink()
     with pytest.raises(InputError, match=r"rows are new, .* generation = 2 under \[groups\]"):
-        grouped(study(tmp_path, top='columns = ["age", "chol"]\n', rows=persons(300)))
-    again = study(tmp_path, top='columns = ["age", "chol"]\n', more=RAISED)
-    assert len(grouped(again)) > 10
+        grouped(study(tmp_path, top=top, rows=persons(300)))
+    assert len(grouped(study(tmp_path, top=top, more=RAISED))) > 10
     with pytest.raises(InputError, match=r"site\.generation-1\.groups"):
         grouped(study(tmp_path, more="[groups]\ngeneration = 3\n", rows=persons()))
-
-
-def test_columns_that_no_other_study_has_may_be_grouped(tmp_path) -> None:
-    grouped(study(tmp_path))
-    other = study(tmp_path, "hips", 'columns = ["chol"]\n', rows=persons(), file="copy.csv")
-    assert len(grouped(other)) > 10

@@ -82,9 +82,8 @@ def test_sums_are_exact_so_that_rounding_adds_nothing_to_a_record(step: Any) -> 
     """Rows on the grid of a box, in any order and in parts: the same bits."""
     X = np.trunc(RNG.uniform(-1, 1, (500, 3)) * 2**20) / 2**20
     state = asked(step, np.array([[0.1, 0.2, 0.3], [-0.5, 0.7, 0.1]]))
-    whole, turned = answer(step, state, X), answer(step, state, X[::-1])
-    parts = answer(step, state, X[:123]) + answer(step, state, X[123:])
-    for other in (turned, parts):
+    whole, turned, one, rest = (answer(step, state, x) for x in (X, X[::-1], X[:123], X[123:]))
+    for other in (turned, one + rest):
         assert other.sums.tobytes() == whole.sums.tobytes()
         assert other.weights.tobytes() == whole.weights.tobytes()
 
@@ -109,34 +108,28 @@ def test_second_moments_are_those_of_the_rows_in_a_ball() -> None:
         np.testing.assert_allclose(found, y.T @ y, atol=1e-2)
 
 
+def grid(axes: np.ndarray, high: Any, bins: Any, radius: float, middle: float = 0.0) -> State:
+    """A question about the cells of a grid about a middle."""
+    memory = {"axes": axes, "low": -np.array(high), "high": np.array(high)}
+    memory |= {"bins": np.array(bins, dtype=float), "radius": np.array([radius])}
+    return State(np.full((1, axes.shape[1]), middle), np.zeros(1), memory=memory)
+
+
 def test_a_grid_counts_as_a_histogram_does() -> None:
-    X, low, high = RNG.normal(size=(300, 2)), np.array([-1.0, -2.0]), np.array([1.0, 2.0])
-    memory = {"axes": np.eye(2), "low": low, "high": high, "bins": np.array([4.0, 3.0])}
-    memory["radius"] = np.ones(1)
-    state = State(np.full((1, 2), 0.5), np.zeros(1), memory=memory)
-    found = answer(GridCells(), state, X)
+    X, state = RNG.normal(size=(300, 2)), grid(np.eye(2), [1.0, 2.0], [4, 3], 1.0, 0.5)
+    found, (low, high) = answer(GridCells(), state, X), (state.memory[e] for e in ("low", "high"))
     inside = np.clip(X - 0.5, low + 1e-9, high - 1e-9)
     expected = np.histogramdd(inside, bins=(4, 3), range=[(-1.0, 1.0), (-2.0, 2.0)])[0]
     np.testing.assert_array_equal(found.weights.reshape(4, 3), expected)
     middles = GridCells.middles(state).reshape(4, 3, 2)
     np.testing.assert_allclose(middles[1, 2], [-0.25, 4 / 3])
-
-
-def test_a_grid_of_too_many_cells_is_refused() -> None:
-    ends = {"low": -np.ones(2), "high": np.ones(2), "bins": np.full(2, 300.0)}
-    state = State(
-        np.zeros((1, 2)), np.zeros(1), memory={"axes": np.eye(2), "radius": np.ones(1), **ends}
-    )
     with pytest.raises(ValueError, match="at most 65,536 cells, not 90,000"):
-        answer(GridCells(), state, np.zeros((1, 2)))
+        answer(GridCells(), grid(np.eye(2), [1.0, 1.0], [300, 300], 1.0), np.zeros((1, 2)))
 
 
 def test_a_grid_with_sums_tells_the_means_of_its_cells() -> None:
     X, axes = RNG.uniform(-1, 1, (300, 5)), np.linalg.qr(RNG.normal(size=(5, 5)))[0][:3]
-    ends = {"low": -np.ones(3), "high": np.ones(3), "bins": np.array([2.0, 1.0, 2.0])}
-    memory = {"axes": axes, **ends, "radius": np.array([9.0])}
-    state = State(np.zeros((1, 5)), np.zeros(1), memory=memory)
-    found = answer(GridCells(means=True), state, X)
+    found = answer(GridCells(means=True), grid(axes, np.ones(3), [2, 1, 2], 9.0), X)
     z = X @ axes.T
     cell = 2 * (z[:, 0] > 0) + (z[:, 2] > 0)
     for i in range(4):
@@ -145,24 +138,21 @@ def test_a_grid_with_sums_tells_the_means_of_its_cells() -> None:
 
 
 def test_relative_updates_with_wide_radii_are_lloyds() -> None:
-    X = blobs(400, 3, 4)
+    X, step = blobs(400, 3, 4), RelativeLloyd()
     start = State.at(X[:4] + 0.01)
     wide = State(start.centers, start.weights, memory={"radius": np.full(4, 9.0)})
-    step = RelativeLloyd()
-    [ours, lloyds] = (
-        each.server_step(state, [answer(each, state, X)], RNG)
-        for each, state in ((step, wide), (Lloyd(), start))
-    )
+    ours = step.server_step(wide, [answer(step, wide, X)], RNG)
+    lloyds = Lloyd().server_step(start, [answer(Lloyd(), start, X)], RNG)
     counted = ours.weights > 0.25 * len(X) / 4
     np.testing.assert_allclose(ours.centers[counted], lloyds.centers[counted], atol=1e-4)
     np.testing.assert_array_equal(ours.weights, lloyds.weights)
 
 
 def test_relative_updates_tell_the_inertia_of_the_moved_centres() -> None:
-    X = blobs(4000, 2, 4)
+    X, step = blobs(4000, 2, 4), RelativeLloyd()
     centers = np.array([[-0.5, -0.5], [-0.5, 0.5], [0.5, -0.5], [0.5, 0.5]])
     state = State(centers, np.zeros(4), memory={"radius": np.full(4, 2.0)})
-    after = RelativeLloyd().server_step(state, [answer(RelativeLloyd(), state, X)], RNG)
+    after = step.server_step(state, [answer(step, state, X)], RNG)
     assert after.inertia == pytest.approx(inertia(X, after.centers), rel=1e-3)
     spread = np.sqrt(after.inertia / len(X))
     np.testing.assert_allclose(after.memory["radius"], 2.0 * spread, rtol=1e-6)
@@ -207,8 +197,8 @@ def test_the_answers_cost_the_budget_and_no_more(k, d, budget, n_rows):
     assert rho_of(task.noise for task in tasks) == pytest.approx(budget.rho, rel=1e-9)
     planned = Releases.planned(budget, k, d, n_rows=n_rows or 1e6 + 100)
     assert [task.noise for task in tasks] == list(planned.noises.values())
-    [grid] = [task.step for task in tasks if isinstance(task.step, GridCells)]
-    assert grid.means == (d > 3 and k > 4)  # cells along more than three axes are too wide
+    [means] = [task.step.means for task in tasks if isinstance(task.step, GridCells)]
+    assert means == (d > 3 and k > 4)  # cells along more than three axes are too wide
 
 
 def test_more_rows_get_more_rounds_of_updates() -> None:
@@ -252,12 +242,8 @@ def test_private_centres_are_nearly_the_best(n: int, d: int, k: int) -> None:
     """In a plane, by a grid along two of six axes, and between hyperplanes."""
     X = blobs(n, d, k)
     result = in_a_box(X, fit=fit_of(k), budget=Budget(4.0, 1e-6))
-    best = inertia(
-        X,
-        np.array(
-            [X[np.all((X > 0) == signs, axis=1)].mean(0) for signs in np.unique(X > 0, axis=0)]
-        ),
-    )
+    corners = [np.all((X > 0) == signs, axis=1) for signs in np.unique(X > 0, axis=0)]
+    best = inertia(X, np.array([X[rows].mean(axis=0) for rows in corners]))
     assert inertia(X, result.state.centers) <= 1.1 * best
     assert (np.diff(result.state.weights) <= 0).all()
     assert abs(result.state.weights.sum() - n) < 0.05 * n
@@ -266,30 +252,23 @@ def test_private_centres_are_nearly_the_best(n: int, d: int, k: int) -> None:
 
 
 def test_equal_noise_gives_equal_centres() -> None:
-    X = blobs(5000, 5, 7)
-
-    def once() -> Result:
-        budget = Budget(1.0, 1e-6)
-        return driven(private_clustering(fit_of(7), budget, n_rows=5000, n_columns=5), X)
-
-    one, other = once(), once()
-    assert one.state.centers.tobytes() == other.state.centers.tobytes()
+    X, budget = blobs(5000, 5, 7), Budget(1.0, 1e-6)
+    plans = [private_clustering(fit_of(7), budget, n_rows=5000, n_columns=5) for _ in range(2)]
+    assert len({driven(plan, X).state.centers.tobytes() for plan in plans}) == 1
 
 
 def test_too_few_rows_are_refused_before_any_question() -> None:
-    budget = Budget(0.1, 1e-6)
-    plan = private_clustering(fit_of(8), budget, n_rows=500, n_columns=4)
+    """Or after the first answer, where no number is public."""
+
+    def plan(n_rows: float | None) -> Plan[Result]:
+        return private_clustering(fit_of(8), Budget(0.1, 1e-6), n_rows=n_rows, n_columns=4)
+
     with pytest.raises(InputError, match=r"^500 rows are too few for 8 clusters with epsilon 0.1"):
-        next(plan)
-    plan = private_clustering(fit_of(8), budget, n_rows=1e6, n_columns=4)
-    [task] = next(plan)
+        next(plan(500))
+    [task] = next(plan(1e6))
     assert isinstance(task.step, BoxMoments)
-
-
-def test_too_few_rows_are_refused_after_the_first_answer_where_no_number_is_public() -> None:
-    plan = private_clustering(fit_of(8), Budget(0.1, 1e-6), n_rows=None, n_columns=4)
     with pytest.raises(InputError, match="500 rows are too few"):
-        driven(plan, blobs(500, 4, 8))
+        driven(plan(None), blobs(500, 4, 8))
 
 
 @pytest.mark.parametrize(
