@@ -513,12 +513,6 @@ def test_a_site_that_lies_about_masks_is_refused_or_ends_the_run_in_one_line(cha
     assert ended or answers.total().weights.sum() == 200 - 40 * ("c" in answers.missing)
 
 
-def test_what_a_site_does_not_say_of_itself_is_unknown_to_the_coordinator():
-    parts = {name: rows(i, 30 + i) for i, name in enumerate(FIVE)}
-    sites = SecureEngine(federation(parts), parts).introduce()
-    assert {(s.n_rows, s.weight, s.total_rows) for s in sites} == {(None, None, 160.0)}
-
-
 @pytest.mark.parametrize(("name", "mode"), [("peers.toml", 0o666), ("state/identity.key", 0o644)])
 def test_other_users_of_the_machine_cannot_name_sites_or_read_the_key(name, mode, tmp_path):
     folder = create(tmp_path / "trial", ["north", "south", "west"], "127.0.0.1:1")

@@ -162,9 +162,7 @@ FIELDS = {
     "run_pb2.RunStatus": "status sub_status details",
     "runtime_pb2.AcquireTaskRequest": "supported_task_types",
     "runtime_pb2.AcquireTaskResponse": "task token",
-    "runtime_pb2.PullTaskInputRequest": "",
     "runtime_pb2.PullTaskInputResponse": "task_id run context",
-    "runtime_pb2.SendTaskHeartbeatRequest": "",
 }
 
 VALUES = {

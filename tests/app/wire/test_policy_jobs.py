@@ -83,16 +83,16 @@ def carried_out(
 
 
 FITS: list[Any] = [
-    {"n_clusters": "auto"},
-    {"algorithm": "fedcluster.algorithms.FedAvg", "max_iter": 30},
     *({"algorithm": name} for name in ALGORITHMS if name != "fedavg"),
     *({"algorithm": name, "m": 1.5} for name in FUZZY_ALGORITHMS),
     *({"algorithm": "lloyd", "init": init} for init in INITS),
     *({"algorithm": "fkm", "init": init} for init in INITS if init not in ("summaries", "sums")),
     {"sums_only": True},
     {"trim": 0.1},
+    {"n_clusters": "auto"},
     {"algorithm": "fedavg", "max_iter": 5},  # it would go on to its limit of rounds
     {"algorithm": "fedcluster.algorithms.KFed"},
+    {"algorithm": "fedcluster.algorithms.FedAvg", "max_iter": 30},
 ]
 PREPARATIONS: list[dict[str, Any]] = [
     {},
@@ -105,24 +105,20 @@ PREPARATIONS: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("how", FITS, ids=str)
-def test_every_fit_is_within_the_policy(how: dict[str, Any], tmp_path: Path) -> None:
-    assert carried_out("fit", {"n_clusters": 3, **how}, tmp_path)["out"]
+ROBUST = {"scale": "robust", "missing": "median", "pca": 2}
+JOBS: list[Any] = [
+    ("select-k", {"prepare": ROBUST}, None),
+    *(("fit", {"n_clusters": 3, **how}, NUMBERS) for how in FITS),
+    *(  # others ask as the vote
+        ("select-k", {"rule": rule, "k_max": 4}, NUMBERS)
+        for rule in ("likelihood", "vote", "xie-beni", "fuzzy-db")
+    ),
+]
 
 
-@pytest.mark.parametrize(
-    ("asked", "columns"),
-    [
-        ({"prepare": {"scale": "robust", "missing": "median", "pca": 2}}, None),
-        *(  # others ask as the vote
-            ({"rule": rule, "k_max": 4}, NUMBERS)
-            for rule in ("likelihood", "vote", "xie-beni", "fuzzy-db")
-        ),
-    ],
-    ids=str,
-)
-def test_every_choice_of_k_is_within_the_policy(asked, columns, tmp_path: Path) -> None:
-    assert carried_out("select-k", asked, tmp_path, columns)["out"]
+@pytest.mark.parametrize(("job", "asked", "columns"), JOBS, ids=str)
+def test_every_fit_and_choice_of_k_is_within_the_policy(job, asked, columns, tmp_path) -> None:
+    assert carried_out(job, asked, tmp_path, columns)["out"]
 
 
 @pytest.mark.parametrize("how", PREPARATIONS, ids=str)
