@@ -206,6 +206,9 @@ def test_a_warning_is_one_line_and_part_of_the_json():
     ("arguments", "line"),
     cases("""
         north.csv -k 2 --site-column hospital => north.csv has no column 'hospital'; it has x, y
+        north.csv other/north.csv -k 2
+            => two sites are called 'north' (north.csv and other/north.csv); \
+give one of them another name, as in north-2=other/north.csv
         =north.csv -k 2 => '=north.csv' must be FILE or NAME=FILE
         north.csv south.csv -k 51
             => -k 51 asks for more clusters than there are rows in all (50); ask for at most 50
@@ -213,6 +216,9 @@ def test_a_warning_is_one_line_and_part_of_the_json():
         north.csv -k 2 --set fit.tol=nan => fit.tol must be at least 0, not nan
         north.csv -k 2 --set fit.max_iter=0 => fit.max_iter must be at least 1, not 0
         north.csv -k 2 --seed -1 => --seed must be from 0 to 4294967295, not -1
+        north.csv -k 2 --columns x,,y
+            => --columns 'x,,y' has an empty name; write --columns a,b,c
+        north.csv -k 2 --columns x,x => --columns names 'x' twice
         north.csv -k 2 --columns x,y --set weight_column=y
             => --weight-column 'y' is among --columns too; leave it out there
         north.csv -k 2 --set fit.m=1
@@ -451,24 +457,19 @@ def test_the_table_shows_as_many_clusters_as_fit(k, width, shown):
 
 @dataclass(frozen=True)
 class OwnRule:
-    """A limit that is not one of ours."""
-
     a: int
     b: int
+
+
+ROWS_2 = "a site with fewer than 2 rows sends nothing"
+CLUSTERS_5 = "a site does not send a cluster of fewer than 5 of its rows"
 
 
 @pytest.mark.parametrize(
     ("limits", "sentence"),
     [
-        (
-            [(MinRows(2), MinClusterSize(5))] * 2,
-            "Limits in force: a site with fewer than 2 rows sends nothing; "
-            "a site does not send a cluster of fewer than 5 of its rows.",
-        ),
-        (
-            [(MinRows(9),), ()],
-            "Limits in force: a site with fewer than 9 rows sends nothing (s0); none (s1).",
-        ),
+        ([(MinRows(2), MinClusterSize(5))] * 2, f"Limits in force: {ROWS_2}; {CLUSTERS_5}."),
+        ([(MinRows(2),), ()], f"Limits in force: {ROWS_2} (s0); none (s1)."),
         ([()], "No limit is in force: a single row may leave its site."),
         ([(MinClusterSize(1),)], "No limit is in force: a single row may leave its site."),
         ([(OwnRule(1, 2),)], "Limits in force: OwnRule(a=1, b=2)."),

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 from pairs.factors import with_needs
-from pairs.laws import Case, commands_say_what_is_found
 from pairs.worlds import MAKERS, World, frames, job_of
 from partitions import InChunks
 from scipy.spatial.distance import cdist
@@ -189,13 +188,6 @@ def test_a_start_is_held_against_the_rows_where_columns_are_not_named() -> None:
     assert found.state.centers.shape == (2, 1)
     with pytest.raises(InputError, match="the rows have 1 column"):
         execute(fit_of(2, init=start[:, [0, 0]], seed=0), engine)
-
-
-@pytest.mark.parametrize("model", ["plain", "prepared"])
-def test_files_are_grouped_in_the_units_in_which_their_rows_are_clustered(model: str) -> None:
-    """Rows that are taken as they are make groups as they are: a column of wide range decides."""
-    c = with_needs("evaluate", ("model", model), ("site.protection", "groups"), ("way", "files"))
-    commands_say_what_is_found(Case("evaluate", c))
 
 
 @pytest.mark.parametrize("source", ["csv", "database", "store"])

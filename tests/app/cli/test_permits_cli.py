@@ -264,25 +264,17 @@ def test_a_permit_brings_its_columns(trial, tmp_path):
 
 
 WITHOUT = f"round 1: 0 of 3 sites answered (north: refused the question: {NO_PERMIT}, and so on)"
+BESIDE = "north: permit 'hips-1' does not cover step 'Quantiles'"
+RUN = "fedcluster federation run DIR"
 
 
 @pytest.mark.parametrize(
     ("error", "permit", "permits", "advice"),
     [
         (WITHOUT, None, ["hips-1", "hips-2"], "begin anew with --permit ID, or see"),
-        (
-            "north: permit 'hips-1' does not cover step 'Quantiles'",
-            "hips-1",
-            [],
-            "begin anew with a permit that does, see",
-        ),
+        (BESIDE, "hips-1", [], "begin anew with a permit that does, see"),
         (WITHOUT, None, ["hips-1"], "begin anew with --permit hips-1, or see"),
-        (
-            WITHOUT,
-            "hips-1",
-            ["hips-1"],
-            "when that is mended: fedcluster federation run DIR resume run-1",
-        ),
+        (WITHOUT, "hips-1", ["hips-1"], f"when that is mended: {RUN} resume run-1"),
     ],
 )
 def test_a_run_without_a_permit_is_told_to_name_one(error, permit, permits, advice, tmp_path):
