@@ -8,6 +8,7 @@ import re
 import sys
 import tracemalloc
 from pathlib import Path
+from traceback import walk_stack
 from typing import Any, get_args
 
 import numpy as np
@@ -459,23 +460,18 @@ def test_duplicates_and_constant_columns_work(algorithm: AlgorithmName) -> None:
         assert_array_equal(model.cluster_centers_, np.ones((3, 2)))
 
 
-class Counted:
+def counted(compiled: Any, frames: dict[str, int]) -> Any:
     """A compiled function that notes the frames from `fit` to each of its calls."""
 
-    def __init__(self, compiled: Any, frames: dict[str, int]) -> None:
-        self.compiled, self.frames = compiled, frames
+    def call(*given: Any) -> Any:
+        codes = [each.f_code for each, _ in walk_stack(inspect.currentframe())]
+        fits = [i for i, code in enumerate(codes) if code.co_name == "fit"]
+        at = [i for i in fits if codes[i].co_filename.endswith("estimators/_base.py")]
+        name = compiled.__name__
+        frames[name] = max([*at[:1], frames.get(name, 0)])
+        return compiled(*given)
 
-    def __call__(self, *given: Any) -> Any:
-        names, frame = [], inspect.currentframe()
-        while frame is not None:
-            names.append(f"{frame.f_code.co_filename}:{frame.f_code.co_name}")
-            frame = frame.f_back
-        at = next(
-            (i for i, name in enumerate(names) if name.endswith("estimators/_base.py:fit")), 0
-        )
-        name = self.compiled.__name__
-        self.frames[name] = max(at, self.frames.get(name, 0))
-        return self.compiled(*given)
+    return call
 
 
 @pytest.mark.parametrize(("n_rows", "worth_bounds"), [(90, 1 << 22), (18000, 1 << 22), (18000, 1)])
@@ -490,7 +486,7 @@ def test_few_frames_lie_between_fit_and_a_kernel(n_rows, worth_bounds, monkeypat
         if name.startswith("fedcluster.kernels."):
             for given, value in list(vars(module).items()):
                 if isinstance(value, Dispatcher):
-                    monkeypatch.setattr(module, given, Counted(value, frames))
+                    monkeypatch.setattr(module, given, counted(value, frames))
     model.fit([rows[::2], rows[1::2]])
     assert "sweep_chunk" in frames
     assert 5 < max(frames.values()) <= 15

@@ -3,6 +3,7 @@
 import warnings
 from dataclasses import replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -52,12 +53,7 @@ SKEWED = [[0.8, 0.1, 0.1], [0.1, 0.8, 0.1], [0.1, 0.3, 0.6], [0.5, 0.5, 0.0], [0
 SITE = PreprocessingSpec(adjust="site")
 
 
-def said(model):
-    assert model.fit_report_ is not None
-    return model.fit_report_
-
-
-def kmeans(how=SITE, k=3):
+def kmeans(how=SITE, k=3) -> Any:
     return FederatedKMeans(k, prepare=how, random_state=0)
 
 
@@ -91,7 +87,7 @@ def test_gains_of_sites_are_divided_out(scale, own):
     assert found > ari(kmeans(**how).set_params(**own), rows, sites, subtypes) - 0.05
     offsets = kmeans(replace(SITE, scale=scale)).set_params(**own)
     assert ari(offsets, 50 + gains[sites] * rows, sites, subtypes) < found - 0.1
-    assert "Gains of sites differ by factors of 1." in said(scaled).notes[-1]
+    assert "Gains of sites differ by factors of 1." in scaled.fit_report_.notes[-1]
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
@@ -132,8 +128,8 @@ def test_it_costs_nothing_where_there_are_no_effects(scale):
     raw = ari(kmeans(scale), clean, sites, subtypes)
     adjusted = kmeans(replace(SITE, scale=scale))
     assert ari(adjusted, clean, sites, subtypes) > raw - 0.01
-    assert "are within chance and were not subtracted" in said(adjusted).notes[0]
-    assert "are not needed" in said(adjusted).notes[0]
+    assert "are within chance and were not subtracted" in adjusted.fit_report_.notes[0]
+    assert "are not needed" in adjusted.fit_report_.notes[0]
     assert not any(adjusted.preprocessor_.effects.spread)
 
 
@@ -146,7 +142,7 @@ def test_offsets_that_chance_explains_are_not_subtracted():
     adjusted, raw = kmeans(SITE, k).fit(rows, sites=sites), kmeans("standard", k)
     np.testing.assert_array_equal(adjusted.labels_, raw.fit(rows, sites=sites).labels_)
     moved = rows + (0.3 * rng.normal(size=(n_sites, d)))[sites]  # beyond chance, and subtracted
-    assert "were subtracted" in said(kmeans(SITE, k).fit(moved, sites=sites)).notes[0]
+    assert "were subtracted" in kmeans(SITE, k).fit(moved, sites=sites).fit_report_.notes[0]
 
 
 def test_a_single_row_is_told_by_a_column_without_offset_as_far_as_its_noise_lets_it():
@@ -159,7 +155,7 @@ def test_a_single_row_is_told_by_a_column_without_offset_as_far_as_its_noise_let
 def test_what_differs_is_said_with_its_columns():
     rows, clean, sites, _ = drawn(SKEWED, 0.0, 1)
     rows = clean + np.outer(np.array([0, 3, -2, 1, 4])[sites], [0, 0, 0, 1])
-    [line] = said(kmeans().fit(rows, sites=sites)).notes
+    [line] = kmeans().fit(rows, sites=sites).fit_report_.notes
     assert "with 3 subtypes" in line
     assert "x3 (2." in line
     assert not any(f"x{j} (" in line for j in range(3))
@@ -240,7 +236,7 @@ def test_sites_that_cannot_be_told_are_named(shares, doubted, seed):
     found, by_site = kmeans(), {name: rows[sites == i] for i, name in enumerate("abcd")}
     with warnings.catch_warnings(action="ignore"):
         found.fit(by_site)
-    named = [line for line in said(found).warnings if "fewer than two subtypes" in line]
+    named = [line for line in found.fit_report_.warnings if "fewer than two subtypes" in line]
     assert bool(named) == doubted
     assert not doubted or any(name in named[0].partition(" and the other")[0] for name in "abcd")
 
@@ -305,8 +301,7 @@ def test_what_does_not_go_with_it_is_refused(words, site, what):
     with pytest.raises(RefusedError, match=f"adjusting by site does not go with {what}"):
         combinations.check(fit_of(3, prepare=SITE, **words), sites)
     if site:
-        effects = SiteEffects(((0.0,),), ((1.0,),), (1.0,))
-        how = Preprocessor((NumericColumn("x"),), effects=effects)
+        how = Preprocessor((NumericColumn("x"),), effects=ONE)
         model = Model(np.zeros((1, 1)), np.ones(1), ("x",), preprocessor=how)
         with pytest.raises(RefusedError, match=f"adjusting by site does not go with {what}"):
             procedure_of(Profile(model)).check(sites)
@@ -318,14 +313,15 @@ def test_rows_without_columns_of_their_own_are_refused(more):
         replace(SITE, **more)
 
 
+ONE = SiteEffects(((0.0,),), ((1.0,),), (1.0,))
 HOSTILE = {
+    "gain": replace(ONE, gains=((1.0,), (-1.0,), (0.0,))),
+    "no covariance": replace(ONE, noise=((-1.0,),)),
     "width": SiteEffects(((0.0, 0.0),), ((1.0, 0.0), (0.0, 1.0)), (1.0, 1.0)),
-    "no covariance": SiteEffects(((0.0,),), ((-1.0,),), (1.0,)),
-    "variance": SiteEffects(((0.0,),), ((1.0,),), (-1.0,)),
-    "infinite": SiteEffects(((np.inf,),), ((1.0,),), (1.0,)),
-    "centres": SiteEffects(((0.0,),) * 1001, ((1.0,),), (1.0,)),
-    "gains": SiteEffects(((0.0,),), ((1.0,),), (1.0,), gains=((1.0,), (1.0,))),
-    "gain": SiteEffects(((0.0,),), ((1.0,),), (1.0,), gains=((1.0,), (-1.0,), (0.0,))),
+    "variance": replace(ONE, spread=(-1.0,)),
+    "infinite": replace(ONE, centers=((np.inf,),)),
+    "centres": replace(ONE, centers=((0.0,),) * 1001),
+    "gains": replace(ONE, gains=((1.0,), (1.0,))),
 }
 
 
@@ -334,9 +330,9 @@ def test_a_site_refuses_effects_that_are_none(effects):
     how = Preprocessor((NumericColumn("x0"),), effects=effects)
     with pytest.raises(ValueError, match=r"offsets|must be|gains of sites|of gains"):
         how.check(["x0"])
-    good = SiteEffects(((0.0,),), ((1.0,),), (1.0,), gains=((1.0,), (1.0,), (0.0,)))
-    replace(how, effects=good).check(["x0"])
-    assert Preprocessor.from_plain(replace(how, effects=good).plain()).effects == good
+    good = replace(how, effects=replace(ONE, gains=((1.0,), (1.0,), (0.0,))))
+    good.check(["x0"])
+    assert Preprocessor.from_plain(good.plain()) == good
 
 
 def test_an_offset_of_a_site_with_one_subtype_is_the_smallest():
@@ -353,9 +349,8 @@ def test_a_column_in_which_sites_do_not_differ_gets_no_offset_from_correlated_on
     noise = np.array([[1.0, 0.6], [0.6, 1.0]])
     rows = rng.multivariate_normal([20.0, 0.0], noise, 100)
     rows[:30] += [9.0, 9.0]
-    effects = SiteEffects.from_plain({
-        "centers": [[0.0, 0.0], [9.0, 9.0]], "noise": noise, "spread": [400.0, 0.0],
-    })  # fmt: skip
+    known = {"centers": [[0.0, 0.0], [9.0, 9.0]], "noise": noise, "spread": [400.0, 0.0]}
+    effects = SiteEffects.from_plain(known)
     _, offset = effects.adjustment(rows, np.ones(100))
     assert offset == pytest.approx([20.0, 0.0], abs=0.2)
     assert abs(offset[1]) < 1e-9
@@ -368,8 +363,7 @@ def test_a_large_site_compares_starts_on_some_rows_in_any_order():
     effects = SiteEffects(((0.0, 0.0), (8.0, 0.0)), ((1.0, 0.0), (0.0, 1.0)), (9.0, 9.0))
     _, offset = effects.adjustment(rows, np.ones(len(rows)))
     assert offset == pytest.approx([3.0, -1.0], abs=0.05)
-    shuffled = rng.permutation(rows)
-    _, again = effects.adjustment(shuffled, np.ones(len(rows)))
+    _, again = effects.adjustment(rng.permutation(rows), np.ones(len(rows)))
     assert again == pytest.approx(offset, abs=1e-12)
 
 
@@ -383,15 +377,16 @@ def test_the_number_of_subtypes_is_that_of_smallest_bic():
 
 def test_offsets_are_found_by_a_job_over_engines():
     rows, _, sites, _ = drawn(SKEWED, 4.0, 11)
-    engine = LocalEngine([Client(n, Data(rows[sites == i])) for i, n in enumerate("abcde")])
-    report = execute(fit_of(3, prepare=SITE), engine)
-    assert report.preprocessor is not None
-    assert report.preprocessor.effects is not None
-    assert any("Offsets of 5 sites were subtracted" in line for line in report.prepared)
-    assert not report.fit_report.warnings
-    few = np.flatnonzero((sites != 4) | (np.cumsum(sites == 4) <= 25))
-    rows, sites = rows[few], sites[few]
-    limits = [MinClusterSize(10)]
-    parts = [Client(n, Data(rows[sites == i]), limits) for i, n in enumerate("abcde")]
-    doubts = execute(fit_of(3, prepare=SITE), LocalEngine(parts)).fit_report.warnings
+
+    def report(filters=(), last=120):
+        parts = {n: rows[sites == i][: last if n == "e" else 120] for i, n in enumerate("abcde")}
+        engine = LocalEngine([Client(n, Data(own), filters) for n, own in parts.items()])
+        return execute(fit_of(3, prepare=SITE), engine)
+
+    found = report()
+    assert found.preprocessor is not None
+    assert found.preprocessor.effects is not None
+    assert any("Offsets of 5 sites were subtracted" in line for line in found.prepared)
+    assert not found.fit_report.warnings
+    doubts = report([MinClusterSize(10)], 25).fit_report.warnings
     assert "each subtype may have fewer than 10 rows at e: a site then subtracts" in doubts[-1]
