@@ -212,7 +212,6 @@ def test_who_vouches_for_the_coordinator_is_known_by_the_site_or_by_its_kit(site
         ({"status": "revoked on 2026-11-22", "version": "0.0.1"}, "wrong", "doubtful"),
         ({"status": "unknown", "version": ""}, "wrong", None),
         ({"status": "not looked at, as the clock says 2026-11-22 10:00 UTC"}, None, None),
-        ({}, None, None),
     ],
 )
 def test_what_the_coordinator_says_of_the_key_and_of_its_version(told, key, release, site):

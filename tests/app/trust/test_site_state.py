@@ -18,8 +18,10 @@ from typer.testing import CliRunner
 
 from fedcluster.engines.wire import unpack
 from fedcluster.errors import InputError
+from fedcluster.privacy.budget import Budget
 from fedcluster_app.cli import app
 from fedcluster_app.trust.site_state import STATE_FILE, SiteState, get, last, put
+from fedcluster_app.wire.policy import BudgetLedger
 
 pytestmark = pytest.mark.usefixtures("short_searches")
 
@@ -67,11 +69,16 @@ def test_an_error_of_the_disk_is_not_called_a_damaged_file(state, begin, remedy)
 
 
 def test_a_kill_amid_a_transaction_leaves_the_state_before_it(state):
+    """What was charged before it to a privacy budget is paid."""
     code = (
         "import os, signal, sys; from pathlib import Path\n"
+        "from fedcluster.privacy.budget import Budget\n"
         "from fedcluster_app.trust.site_state import SiteState, put\n"
+        "from fedcluster_app.wire.policy import BudgetLedger\n"
         "state = SiteState(Path(sys.argv[1]))\n"
         "with state.transaction() as file: put(file, 'rows', 'a', 'old')\n"
+        "ledger = BudgetLedger(state, Budget(2.0, 1e-6))\n"
+        "ledger.charge({'run': 'r', 'exchange': 0}, answers=1, rho=0.05)\n"
         "with state.transaction() as file:\n"
         "    file.execute('PRAGMA cache_size = 1')\n"
         "    put(file, 'rows', 'b', 'x' * 1_000_000)  # pages of it are in the file already\n"
@@ -80,6 +87,7 @@ def test_a_kill_amid_a_transaction_leaves_the_state_before_it(state):
     ended = subprocess.run([sys.executable, "-c", code, str(state.path)], check=False)
     assert ended.returncode == -signal.SIGKILL
     assert held(state) == ["old", None]
+    assert [charge.rho for charge in BudgetLedger(state, Budget(2.0, 1e-6)).charges] == [0.05]
 
 
 def test_of_many_names_the_last_are_kept(state):
