@@ -215,7 +215,6 @@ def tasks(step: str, **options: Any) -> Count:
 
 
 def asking(step: str, **options: Any) -> Count:
-    """The number of exchanges that asked a step."""
     return lambda kind: sum(step in each[0] for each in asked(kind, **options))
 
 
@@ -355,7 +354,6 @@ LONG = "compares many starts, in 6 to 50 rounds", "none"
 
 
 def claims_of(table: Any) -> Any:
-    """Each claim of a table, for each kind of rows."""
     every = [(words, kind) for words in table for kind in KINDS if (words, kind) != LONG]
     return pytest.mark.parametrize(("words", "kind"), every)
 

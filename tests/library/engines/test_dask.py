@@ -35,6 +35,7 @@ from fedcluster.errors import InputError, SiteError
 from fedcluster.frames.inputs import read_table
 from fedcluster.frames.reader import ColumnRoles
 from fedcluster.jobs import Evaluate, Fit, Profile, SelectK, execute, fit_of, model_of
+from fedcluster.preprocessing.moments import Missing
 from fedcluster.privacy import Groups
 from fedcluster.privacy.disclosure import Disclosure
 from fedcluster_app.report.job_files import content_of
@@ -80,7 +81,6 @@ def on_dask(frame: pd.DataFrame, n: int = 7) -> Any:
 
 
 def in_process(rows: Any, protection: Groups | None = None, **roles: Any) -> LocalEngine:
-    """The same partitions as clients of this process."""
     names = ("columns", "weight_column", "group_column", "label_column")
     columns, weight, group, label = map(roles.get, names)
     how = ColumnRoles(columns, weight, group, label, raw=True)
@@ -268,6 +268,12 @@ def test_text_and_gaps_must_be_prepared(threads: Cluster) -> None:
             execute(fit_of(3), engine, columns=("a", column))
 
 
+def test_a_step_that_counts_gaps_is_asked_of_rows_as_they_are(threads: Cluster) -> None:
+    frame = people()[[*NUMBERS, "d"]]
+    [answers] = DaskEngine(on_dask(frame)).ask([Task(Missing(), State())])
+    assert answers.total().sums.ravel().tolist() == frame.isna().sum().tolist()
+
+
 def test_what_is_no_table_is_refused(threads: Cluster) -> None:
     rows = on_dask(people())
     for given in (people(), da.zeros(9), [1.0], rows["a"]):
@@ -399,7 +405,6 @@ def test_a_choice_on_a_cluster_tells_its_doubts(on_cluster, tmp_path) -> None:
 
 @pytest.fixture
 def odd(tmp_path: Path) -> Path:
-    """A folder of files that will not do."""
     (tmp_path / "empty").mkdir()
     (tmp_path / "broken.parquet").write_bytes(b"PAR1 nothing")
     frames = {f"none-{i}": people().head(0) for i in range(2)}

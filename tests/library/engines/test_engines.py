@@ -139,7 +139,6 @@ def test_a_preparation_is_the_same_bits_on_every_engine(engine, wish, tmp_path):
 
 
 def bits(found: Result) -> object:
-    """A result as something that compares by its bits."""
     state, history = found.state, found.history
     arrays = [state.centers, state.weights, *state.memory.values()]
     return [a.tobytes() for a in arrays], repr(history), repr(state.inertia), found.reason
@@ -152,7 +151,6 @@ def planned(engine: Engine, plan: Callable[[], Plan[Any]]) -> Any:
 @pytest.mark.parametrize("engine", MOST)
 @pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
 def test_the_same_bits_on_every_engine(engine, plan, tmp_path):
-    """Centres, weights, history and what was exchanged."""
     one, other = locally(planned, plan), planned(engine(clients(), tmp_path), plan)
     assert bits(one.value) == bits(other.value)
     assert one.communication_rounds == other.communication_rounds

@@ -515,7 +515,6 @@ IN_BLOCKS: list[Step] = [Lloyd(), Inertia(), VarianceTree(8), SiteSummaries(4), 
 
 
 def in_blocks(size: int, rows: Data = ROWS, limits: Sequence[Filter] = ()) -> LocalEngine:
-    """An engine that asks so many sites of a table at a time."""
     engine = LocalEngine.from_table(rows, SITES, limits)
     assert isinstance(engine.clients, Stacked)
     engine.clients.sites_at_once = size

@@ -27,7 +27,6 @@ JOBS = {
 
 
 def validated(path: Path) -> dict[str, Any]:
-    """A file that its schema allows."""
     content = read(path)
     schema = json.loads((SCHEMAS / f"{path.stem}.json").read_text("utf-8"))
     Draft202012Validator.check_schema(schema)

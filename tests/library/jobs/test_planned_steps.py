@@ -117,7 +117,6 @@ def secure_engine(lacks: Mapping[str, Sequence[str]], **how: Any) -> tuple[Wire,
 
 
 def answered(wire: Wire) -> list[str]:
-    """Return which sites sent numbers."""
     return [name for name, _, reply in wire.log if unpack(reply)[1]]
 
 

@@ -132,7 +132,6 @@ def test_limits_hold_for_groups(ask) -> None:
 
 
 def test_sites_that_are_asked_at_once_have_the_bits_of_each_by_itself() -> None:
-    """The batched engines count rows as each client does."""
     data, rules = Data(ROWS), Disclosure.of(LIMITS)
     for task in (ASKED, Task(VarianceTree(9), State()), Task(Inertia(), State.at(CENTERS))):
         expected = alone(data, rules, task).total()

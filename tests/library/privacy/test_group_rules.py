@@ -268,7 +268,6 @@ def test_no_attack_reads_a_row_of_a_site_with_rules(groups, kind, tmp_path) -> N
 
 
 def costs(rng: np.random.Generator, n: int, share: float) -> np.ndarray:
-    """Costs that few rows have."""
     amounts = np.exp(rng.normal(7, 1.2, n)).round(2)
     return np.where(rng.random(n) < share, amounts, 0.0)
 
@@ -518,6 +517,7 @@ def test_rules_that_change_are_refused_in_one_line(tmp_path, groups, line) -> No
             lambda: Groups.strict(dominance=Dominance(share=0.95)),
             "preset 'strict' has dominance 2 below 90 %, rest 10 %, or less, not 2 below 95 %",
         ),
+        (lambda: Groups(preset="secret"), "preset must be one of standard, strict, not 'secret'"),
         (lambda: Groups(2, dominance=Dominance()), "2 equal rows do not keep it"),
         (lambda: Groups(5, diversity=2), "name some, or leave it out"),
         (lambda: Groups(5, sensitive=("x",), diversity=6), "diversity must be 1 to p=5, not 6"),
@@ -592,7 +592,6 @@ N = 637
 
 @pytest.fixture
 def sites(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], list[str]]:
-    """Three site files, with the rules that are given."""
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
 

@@ -81,7 +81,6 @@ def test_fit_predict_and_fit_transform_take_them() -> None:
 
 
 def test_they_are_what_a_client_has() -> None:
-    """The same answers as from clients whose data say whose rows they are."""
     tables = {name: frame.to_numpy() for name, frame in FRAMES.items()}
     whose = {name: np.unique(NAMES[name], return_inverse=True)[1] for name in FRAMES}
     clients = [

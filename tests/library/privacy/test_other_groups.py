@@ -134,7 +134,6 @@ def test_the_same_study_under_another_name_gets_the_same_groups(tmp_path) -> Non
 
 
 def groups_of(site: SiteFile) -> dict[int, set[tuple[float, ...]]]:
-    """The rows of each group."""
     kept, rows = Partition.read(site.groups_file), site.rows(raw=True)
     assert isinstance(rows, Data)
     ids = unique_ids(row_ids(rows, kept.key)).tolist()

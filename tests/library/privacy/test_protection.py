@@ -52,7 +52,6 @@ def patients(n: int = 320, seed: int = 0, missing: float = 0.05) -> Data:
 
 
 def grouped(data: Data | InChunks, protection: Groups | Grouping) -> Any:
-    """What steps see."""
     return Client("north", data, protection=protection).data
 
 
