@@ -61,7 +61,9 @@ RETRYING = call(**SERVER.kwargs, retry_invoker=1)
 RUNTIME = "supercore.runtime.RuntimeHttpClient"
 OF_SITES = "supernode.fleet_http_client.FleetHttpClient"
 CONTROL, PULLED = "supercore.control.ControlHttpClient", "supercore.inflatable"
-PULLS_BY = f"{PULLED}.inflatable_protobuf_utils"
+PULLS_BY, UTILS = f"{PULLED}.inflatable_protobuf_utils", f"{PULLED}.inflatable_utils"
+GUARDS = "supercore.interceptors"
+GIVING_UP = call(iter, Exception, 1, None, should_giveup=None, wait_function=None)
 NAMED = """
 common.constant.HEARTBEAT_DEFAULT_INTERVAL common.constant.SubStatus proto.control_pb2
 proto.fleet_pb2 proto.heartbeat_pb2.SendNodeHeartbeatRequest proto.message_pb2.ObjectTree
@@ -84,32 +86,17 @@ IMPORTS: list[tuple[str, str, _Call]] = [
     ("supercore.fab", "Fab", call("hash", b"", {})),
     ("supercore.heartbeat", "HeartbeatSender", call(bool)),
     (f"{PULLED}.inflatable_object", "get_all_nested_objects get_object_tree", call(None)),
-    (
-        PULLS_BY,
-        "make_confirm_message_received_fn_protobuf make_pull_object_fn_protobuf",
-        call(None, None, 1),
-    ),
+    (PULLS_BY, "make_confirm_message_received_fn_protobuf", call(None, None, 1)),
+    (PULLS_BY, "make_pull_object_fn_protobuf", call(None, None, 1)),
     (PULLS_BY, "make_push_object_fn_protobuf", call(None, None, 1, "")),
-    (
-        f"{PULLED}.inflatable_utils",
-        "pull_and_inflate_object_from_tree",
-        call(None, None, None, return_type=None),
-    ),
-    (f"{PULLED}.inflatable_utils", "push_objects", call({}, None, object_ids_to_push=set())),
-    ("supercore.interceptors", "RuntimeTokenHttpInterceptor", call("token")),
-    ("supercore.interceptors", "RuntimeVersionHttpInterceptor", call(component_name="name")),
-    (
-        "supercore.interceptors",
-        "SuperExecAuthHttpInterceptor",
-        call(master_secret=b"", protected_methods=set()),
-    ),
+    (UTILS, "pull_and_inflate_object_from_tree", call(None, None, None, return_type=None)),
+    (UTILS, "push_objects", call({}, None, object_ids_to_push=set())),
+    (GUARDS, "RuntimeTokenHttpInterceptor", call("token")),
+    (GUARDS, "RuntimeVersionHttpInterceptor", call(component_name="name")),
+    (GUARDS, "SuperExecAuthHttpInterceptor", call(master_secret=b"", protected_methods=set())),
     ("supercore.primitives.asymmetric", "bytes_to_public_key", call(b"")),
     ("supercore.primitives.asymmetric", "public_key_to_bytes", call(None)),
-    (
-        "supercore.retry",
-        "RetryInvoker",
-        call(iter, Exception, 1, None, should_giveup=None, wait_function=None),
-    ),
+    ("supercore.retry", "RetryInvoker", GIVING_UP),
     ("supercore.retry", "exponential", call(max_delay=20)),
     ("superlink.grid", "HttpGrid", call(token="token")),
     ("supernode.node_auth_http_interceptor", "NodeAuthHttpInterceptor", call(None, None)),

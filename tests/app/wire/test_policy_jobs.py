@@ -136,8 +136,7 @@ def test_every_preparation_is_within_the_policy(how: dict[str, Any], tmp_path: P
 def test_a_profile_of_prepared_rows_with_texts_is_within_the_policy(missing, tmp_path, monkeypatch):
     """It asks about the rows as they are, as well, and where a round costs much, at once."""
     monkeypatch.setattr(RemoteEngine, "asks_early", True)
-    how = {"scale": "robust", "missing": missing, "pca": 2}
-    asked = {"n_clusters": 3, "prepare": how, "profile": True}
+    asked = {"n_clusters": 3, "prepare": ROBUST | {"missing": missing}, "profile": True}
     assert carried_out("fit", asked, tmp_path, None)["out"]
     assert Counting.most["preparations"] == PolicyLimits().max_preparations
 

@@ -34,9 +34,7 @@ Bend = Callable[[bytes, bytes], bytes]
 class Postman:
     """Carries messages to responders in this process; one site's replies are bent on the way."""
 
-    def __init__(
-        self, sites: Mapping[str, Responder], bent: str = "", bend: Bend | None = None, since=0
-    ):
+    def __init__(self, sites, bent: str = "", bend: Bend | None = None, since: int = 0):
         self.sites, self.bent, self.bend, self.since = sites, bent, bend, since
         self.communication_rounds = 0
 
@@ -194,11 +192,8 @@ def test_nothing_is_believed_of_a_step_that_does_not_tell_its_shape(monkeypatch)
 
 
 def labelled() -> dict[str, Responder]:
-    y = np.array(["sick", "well"] * 10)
-    return {
-        name: Responder(Client(name, Data(X[:20], y=np.where(np.arange(20), y, "rare"))))
-        for name, X in ROWS.items()
-    }
+    y = np.where(np.arange(20), ["sick", "well"] * 10, "rare")
+    return {name: Responder(Client(name, Data(X[:20], y=y))) for name, X in ROWS.items()}
 
 
 def test_a_site_tells_with_its_first_reply_that_its_rows_come_in_chunks():

@@ -1,7 +1,6 @@
 """Rows that are prepared at the sites: what a coordinator and a site believe of each other."""
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import pytest
@@ -27,18 +26,15 @@ ROWS = {
     name: Data(np.column_stack([RNG.normal(50, 9, 30), RNG.integers(0, 2, 30)]), columns=COLUMNS)
     for name in "abc"
 }
-PREPARATION = Preprocessor(
-    (NumericColumn("age", shift=50.0, scale=9.0), Category("sex", ("F", "M")))
-)
+AGES = NumericColumn("age", shift=50.0, scale=9.0)
+PREPARATION = Preprocessor((AGES, Category("sex", ("F", "M"))))
 START = State.at(np.array([[-1.0, 1.0, 0.0], [1.0, 0.0, 1.0]]))
 ASKED = [Task(Lloyd(), START, preprocessor=PREPARATION)]
 
 
-def responders(**how: Any) -> dict[str, Responder]:
-    return {
-        name: Responder(Client(name, rows), columns=("age", "sex"), **KNOWN, **how)
-        for name, rows in ROWS.items()
-    }
+def responders() -> dict[str, Responder]:
+    clients = [Client(name, rows) for name, rows in ROWS.items()]
+    return {each.name: Responder(each, columns=("age", "sex"), **KNOWN) for each in clients}
 
 
 def engine(bend: Bend | None = None, sites: Mapping[str, Responder] | None = None) -> RemoteEngine:
