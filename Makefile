@@ -161,7 +161,8 @@ EDITABLE := $(if $(WINDOWS),$(EXTRAS) --group test,'.[plot]' --group dev)
 
 # $(call install,WHAT,PYTHON,ARGUMENTS of pip): a dot every two seconds, then the errors, if any.
 # pip is told to leave out its warnings: most are about this machine, and none is about fedcluster.
+# It compiles nothing, which takes half of its time: Python compiles the few files that it imports.
 define install
 printf '  %s ' '$(1)'; (while sleep 2 && kill -0 $$$$; do printf .; done) 2>/dev/null & dots=$$!; \
-$(2) -m pip install -qq $(3); status=$$?; kill $$dots; echo; exit $$status
+$(2) -m pip install -qq --no-compile $(3); status=$$?; kill $$dots; echo; exit $$status
 endef

@@ -76,68 +76,54 @@ def means_of_leaves(k: int, seed: int = 0) -> Plan[Result]:
     return starts.description(step(k, "sums"), k, seed)
 
 
+ALIKE = (5000.0,) * 8
+TINY = (19.0,) * 9  # fewer rows than two for each cluster
+TREE = {"sums_only": True}
+GROUPS = {"site_rows": (5.0, 5.0), "grouped": True}
+
+
 @pytest.mark.parametrize(
-    ("site_rows", "smallest", "expected"),
+    ("k", "spec", "expected"),
     [
-        ((5000.0,) * 8, 1, SiteSummaries(200, 1, 2)),  # 160 means for each of ten clusters, in all
-        ((10_000.0, *(10.0,) * 7), 1, SiteSummaries(100, 1, 2)),  # half as many where one is large
-        ((9000.0, 9000.0), 1, SiteSummaries(256, 1, 2)),  # but no more than 256 of one site
-        ((100.0,) * 500, 1, SiteSummaries(20, 1, 2)),  # and no fewer than two for each cluster
-        ((5000.0,) * 8, 7, SiteSummaries(200, 7, 14)),  # of as many rows as every site lets through
-        (
-            (19.0,) * 9 + (170.0,),
-            1,
-            VarianceTree(170, 1, 2),
-        ),  # most rows at sites of 19: no site can
-        ((19.0,) * 9 + (172.0,), 1, SiteSummaries(160, 1, 2)),
-        ((19.0,) * 10 + (9000.0,), 1, VarianceTree(1280, 1, 2)),  # ten can hide a cluster
-        ((19.0,) * 10 + (9000.0,), 2, SiteSummaries(145, 2, 4)),  # a limit would hold back leaves
-        ((2.0,) * 10 + (30_000.0,), 1, SiteSummaries(72, 1, 2)),  # but one that does not matter
-        ((20.0,) * 9, 1, SiteSummaries(177, 1, 2)),
-        ((19.0,), 1, SiteSummaries(256, 1, 2)),  # a site alone describes itself
-        ((), 1, SiteSummaries(256, 1, 2)),
+        # 160 means for each of ten clusters, in all; half as many where one is large;
+        (10, {"site_rows": ALIKE}, SiteSummaries(200, 1, 2)),
+        (10, {"site_rows": (10_000.0, *(10.0,) * 7)}, SiteSummaries(100, 1, 2)),
+        # but no more than 256 of one site, and no fewer than two for each cluster;
+        (10, {"site_rows": (9000.0, 9000.0)}, SiteSummaries(256, 1, 2)),
+        (10, {"site_rows": (100.0,) * 500}, SiteSummaries(20, 1, 2)),
+        # of as many rows as every site lets through.
+        (10, {"site_rows": ALIKE, "smallest": 7}, SiteSummaries(200, 7, 14)),
+        # Most rows are at sites of 19: no site can.
+        (10, {"site_rows": (*TINY, 170.0)}, VarianceTree(170, 1, 2)),
+        (10, {"site_rows": (*TINY, 172.0)}, SiteSummaries(160, 1, 2)),
+        # Ten can hide a cluster; a limit would hold back leaves; but one that does not matter.
+        (10, {"site_rows": (*TINY, 19.0, 9000.0)}, VarianceTree(1280, 1, 2)),
+        (10, {"site_rows": (*TINY, 19.0, 9000.0), "smallest": 2}, SiteSummaries(145, 2, 4)),
+        (10, {"site_rows": (*(2.0,) * 10, 30_000.0)}, SiteSummaries(72, 1, 2)),
+        (10, {"site_rows": (20.0,) * 9}, SiteSummaries(177, 1, 2)),
+        # A site alone describes itself.
+        (10, {"site_rows": (19.0,)}, SiteSummaries(256, 1, 2)),
+        (10, {}, SiteSummaries(256, 1, 2)),
+        # Groups are told one by one, however few they are, unless a mean of one is held back.
+        (10, GROUPS, SiteSummaries(512)),
+        (300, GROUPS, SiteSummaries(600)),
+        (10, {**GROUPS, "smallest": 3}, SiteSummaries(512, 3, 6)),
+        # Each leaf of a tree needs so many rows at every site that has some of it.
+        (10, {**TREE, "site_rows": (9000.0,), "smallest": 2}, VarianceTree(40, 5)),
+        (10, {**TREE, "site_rows": (9000.0,), "smallest": 9}, VarianceTree(40, 9)),
+        # A tree has many leaves for each cluster, of two rows at least.
+        (10, TREE, VarianceTree(256, 1, 2)),
+        (20, TREE, VarianceTree(320, 1, 2)),
+        (80, TREE, VarianceTree(1000, 1, 2)),
+        (300, TREE, VarianceTree(1000, 1, 2)),
+        (600, TREE, VarianceTree(1200, 1, 2)),
+        (10, {**TREE, "site_rows": (100.0, 101.0)}, VarianceTree(100, 1, 2)),
+        (10, {**TREE, "site_rows": (30.0, 31.0)}, VarianceTree(40, 1, 2)),
     ],
     ids=str,
 )
-def test_how_sites_are_asked_to_describe_ten_clusters(site_rows, smallest, expected):
-    spec = fit_of(10, site_rows=site_rows, smallest=smallest)
-    assert starts.description_step(spec) == expected
-
-
-def test_groups_are_told_one_by_one_however_few_they_are() -> None:
-    spec = fit_of(10, site_rows=(5.0, 5.0), grouped=True)
-    assert starts.description_step(spec) == SiteSummaries(512)
-    assert starts.description_step(replace(spec, n_clusters=300)) == SiteSummaries(600)
-
-
-def test_a_limit_above_the_groups_asks_for_means_of_several_groups() -> None:
-    """A mean of one group would be held back."""
-    spec = fit_of(10, site_rows=(5.0, 5.0), smallest=3, grouped=True)
-    assert starts.description_step(spec) == SiteSummaries(512, 3, 6)
-
-
-def test_a_tree_is_coarse_where_sites_hold_back_small_groups() -> None:
-    """Each of its leaves needs so many rows at every site that has some of it."""
-    for smallest, rows in ((2, 5), (9, 9)):
-        spec = fit_of(10, sums_only=True, smallest=smallest, site_rows=(9000.0,))
-        assert starts.description_step(spec) == VarianceTree(40, rows)
-
-
-@pytest.mark.parametrize(
-    ("k", "site_rows", "leaves"),
-    [
-        (10, (), 256),
-        (20, (), 320),
-        (80, (), 1000),
-        (300, (), 1000),
-        (600, (), 1200),
-        (10, (100.0, 101.0), 100),  # one for two rows
-        (10, (30.0, 31.0), 40),
-    ],
-)
-def test_a_tree_has_many_leaves_for_each_cluster(k, site_rows, leaves):
-    spec = fit_of(k, sums_only=True, site_rows=site_rows)
-    assert starts.description_step(spec) == VarianceTree(leaves, 1, 2)
+def test_how_sites_are_asked_to_describe_clusters(k, spec, expected):
+    assert starts.description_step(fit_of(k, **spec)) == expected
 
 
 def test_a_specification_knows_the_sites_rows_and_their_largest_limit() -> None:
@@ -189,6 +175,18 @@ def test_the_start_from_sums_is_that_of_the_leaves() -> None:
 # Seeds from means
 
 
+def counted(monkeypatch: pytest.MonkeyPatch, name: str, make: Any) -> list[int]:
+    """Number of runs of each call of a function that seeds are made by."""
+    made: list[int] = []
+
+    def counting(*args: Any, **options: Any) -> Any:
+        made.append(options.get("n_runs", 1))
+        return make(*args, **options)
+
+    monkeypatch.setattr(seeds, name, counting)
+    return made
+
+
 @pytest.mark.parametrize(
     ("work", "restarts", "children"), [(1 << 28, 40, 160), (0, 3, 0), (50 * 24, 40, 50)]
 )
@@ -199,21 +197,12 @@ def test_restarts_and_children_are_as_many_as_there_is_time_for(
 
     Ward's clusters have a run besides.
     """
-    made = {"restarts": 0, "children": 0}
-
-    def counted(name: str, make: Any) -> Any:
-        def counting(*args: Any, **options: Any) -> Any:
-            made[name] += options.get("n_runs", 1)
-            return make(*args, **options)
-
-        return counting
-
-    monkeypatch.setattr(seeds, "kmeans_runs", counted("restarts", kmeans_runs))
-    monkeypatch.setattr(seeds, "lloyd", counted("children", lloyd))
+    restarted = counted(monkeypatch, "kmeans_runs", kmeans_runs)
+    born = counted(monkeypatch, "lloyd", lloyd)
     effort = SeedEffort(search_work=work, patience=1000)
     state = State(np.random.default_rng(0).normal(size=(6, 2)), np.ones(6))
     best_seeds(state, 2, 3, stream(0, 0), effort=effort)
-    assert made == {"restarts": restarts, "children": children + 1}
+    assert (sum(restarted), sum(born)) == (restarts, children + 1)
 
 
 def in_many_columns(spread: float = 0.7, k: int = 12, each: int = 30, d: int = 60) -> Floats:
@@ -237,13 +226,7 @@ def test_where_wards_clusters_are_ahead_or_found_again_no_time_is_spent_on_resta
     monkeypatch: pytest.MonkeyPatch, spread: float, work: int, restarts: int
 ) -> None:
     """Ahead where clusters overlap, found again where they are far apart; neither without any."""
-    made: list[int] = []
-
-    def counting(*args: Any, n_runs: int, **options: Any) -> Any:
-        made.append(n_runs)
-        return kmeans_runs(*args, n_runs=n_runs, **options)
-
-    monkeypatch.setattr(seeds, "kmeans_runs", counting)
+    made = counted(monkeypatch, "kmeans_runs", kmeans_runs)
     effort = SeedEffort(search_work=work, children=0)
     points = in_many_columns(spread)
     best_seeds(State(points, np.ones(len(points))), 12, 8, stream(0, 0), effort=effort)
@@ -284,13 +267,7 @@ def test_children_end_after_so_many_without_gain(n_seeds, times, monkeypatch):
 
     Of many seeds, the best have twice as many more.
     """
-    made: list[int] = []
-
-    def counting(*args: Any, **options: Any) -> Any:
-        made.append(1)
-        return lloyd(*args, **options)
-
-    monkeypatch.setattr(seeds, "lloyd", counting)
+    made = counted(monkeypatch, "lloyd", lloyd)
     state = State(on_line(0, 1, 10, 11), np.ones(4))
     best, *_ = best_seeds(state, 2, n_seeds, stream(0, 0))
     assert len(made) == times * SeedEffort().patience + 1  # of Ward's clusters
@@ -318,13 +295,13 @@ def test_many_means_are_merged_first_and_hopeless_fits_not_refined_among_all(mon
         among.append(len(state.centers))
         return _searched(state, *given)
 
-    def counted(X: Any, start: Any, *given: Any, **how: Any) -> Any:
+    def refining(X: Any, start: Any, *given: Any, **how: Any) -> Any:
         found = lloyd(X, start, *given, **how)
         refined.extend([found.inertia] if len(X) == len(points) else [])
         return found
 
     monkeypatch.setattr(seeds, "_searched", searched)
-    monkeypatch.setattr(seeds, "lloyd", counted)
+    monkeypatch.setattr(seeds, "lloyd", refining)
     found = best_seeds(State(points, np.ones(4800)), 16, 8, np.random.default_rng(0))
     assert among == [SeedEffort().merged]
     assert 0 < len(refined) < len(found)
@@ -398,26 +375,20 @@ def test_fits_that_differ_by_rounding_are_one_seed(monkeypatch: pytest.MonkeyPat
         ({"sums_only": True}, 1),
         ({"n_init": 8}, 8),
         ({"min_cluster_size": 5}, 8),
-        ({"few": True}, 27),
+        ({"n": 800}, 27),
+        # Not refined among all means, whose inertia includes scatter within coarse ones.
+        ({"k": 12, "d": 5, "spread": 4, "n": 25_000, "n_sites": 500}, 1),
     ],
 )
 def test_starts_far_behind_are_not_asked_about(options: dict[str, Any], n_starts: int) -> None:
     """Unless so many were asked for, or the description may hide what they are good for."""
+    given = {"k": 8, "d": 3, "spread": 9, "n": 2000, "n_sites": 2} | options
+    k, d, spread, n, n_sites = (given.pop(each) for each in ("k", "d", "spread", "n", "n_sites"))
     rng = np.random.default_rng(0)
-    n = 400 if options.pop("few", False) else 1000
-    centers = rng.normal(0, 9, (8, 3))
-    X = centers[rng.integers(8, size=2 * n)] + rng.normal(size=(2 * n, 3))
-    model = FederatedKMeans(8, random_state=0, **options).fit(X, sites=np.arange(2 * n) % 2)
+    X = rng.normal(0, spread, (k, d))[rng.integers(k, size=n)] + rng.normal(size=(n, d))
+    model = FederatedKMeans(k, random_state=0, **given).fit(X, sites=np.arange(n) % n_sites)
     said = re.search(r"best of (\d+) starts", model.stop_reason_)
     assert (int(said[1]) if said else 1) == n_starts
-
-
-def test_starts_far_behind_among_coarse_means_are_not_asked_about() -> None:
-    """They are not refined among all means, whose inertia includes scatter within coarse ones."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(0, 4, (12, 5))[rng.integers(12, size=25_000)] + rng.normal(size=(25_000, 5))
-    model = FederatedKMeans(12, random_state=0).fit(X, sites=np.arange(25_000) % 500)
-    assert "starts" not in model.stop_reason_
 
 
 @pytest.mark.parametrize(
