@@ -548,7 +548,9 @@ KEPT = {
     "dominance = true": Groups(dominance=Dominance()),
     "dominance = false": Groups(),
     "dominance = { largest = 1, share = 0.5 }": Groups(dominance=Dominance(1, 0.5)),
-    'preset = "strict"\ndominance = { share = 0.8 }': Groups.strict(dominance=Dominance(share=0.8)),
+    'preset = "strict"\ndominance = { largest = 3, share = 0.8, rest = 0.2 }': Groups.strict(
+        dominance=Dominance(3, 0.8, 0.2)
+    ),
     'sensitive = ["diagnosis"]\ndiversity = 3': Groups(sensitive=("diagnosis",), diversity=3),
     'preset = "strict"\n' + NETWORK + "secure = true": Groups.strict(),
 }
