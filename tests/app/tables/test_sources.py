@@ -86,6 +86,13 @@ def test_every_format_is_a_file_for_the_commands(kind: str, scale: str) -> None:
     assert run(f"select-k {path} --k-max 4 --scale {scale}").exit_code == 0
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_format_is_a_source_of_a_site(kind: str) -> None:
+    data = site_file(write(f"rows.{kind}")).client().data
+    np.testing.assert_allclose(data.X, ROWS, rtol=1e-6 if kind in ("npz", "h5ad") else 0)
+    assert f"60 rows from rows.{kind}" in run("check north.toml").stdout
+
+
 @pytest.mark.parametrize("prepare", [None, "standard"])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.filterwarnings("ignore:sites .* have the same rows")
