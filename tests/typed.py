@@ -29,6 +29,7 @@ def invoke(line: object, *arguments: object) -> tuple[int, str]:
 
 def fails(line: object, *arguments: object) -> Any:
     """The line that a command of bad input leaves on stderr, and nothing else anywhere."""
+    assert not Path("pyproject.toml").exists(), "a test of files asks for the fixture `here`"
     before = everything()
     ran = run(line, *arguments)
     assert (ran.exit_code, ran.stdout) == (2, "")

@@ -71,6 +71,7 @@ def models(here: Path, there: Path) -> list[dict]:
     return both
 
 
+@pytest.mark.thorough
 @pytest.mark.network
 def test_the_same_bits_as_in_one_process_over_flare(running: RunningFlare, tmp_path: Path) -> None:
     """Rows are prepared, as they are by default."""
@@ -104,6 +105,7 @@ def test_runs_at_once_queue_and_go_on_without_their_command(running: RunningFlar
     assert known == [("done", "owner", 1), ("done", "ada", 1)]
 
 
+@pytest.mark.thorough
 @pytest.mark.network
 def test_what_watches_a_coordinator_sees_flare_s_too(running: RunningFlare) -> None:
     coordinator = Coordinator.at(running.folder)

@@ -21,6 +21,7 @@ print(conditions(1))
 """
 
 
+@pytest.mark.thorough
 def test_a_script_starts_again_without_what_slows_some_libraries() -> None:
     environ = os.environ | {"OPENBLAS_CORETYPE": "Haswell", "OMP_NUM_THREADS": "7"}
     done = subprocess.run(

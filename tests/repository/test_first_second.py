@@ -59,6 +59,7 @@ def test_help_and_mistakes_wait_for_no_library(arguments: str, tmp_path: Path) -
     assert not imported(*arguments.split(), at=tmp_path) & SLOW
 
 
+@pytest.mark.thorough
 def test_a_fit_of_small_files_waits_for_what_it_uses(tmp_path: Path) -> None:
     """scikit-learn alone takes a second, and is what estimators are for."""
     for site in ("north", "south"):

@@ -61,6 +61,7 @@ def test_help_loads_no_library_but_that_of_the_command_line(command):
     assert set(ran.stderr.split()) - set(sys.stdlib_module_names) <= QUICK
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("arguments", ["--version", "--help", "fit", "frob"])
 def test_python_dash_m_does_what_the_command_does(arguments):
     command = "import sys; from fedcluster_app.cli import app; sys.argv[0] = 'fedcluster'; app()"
@@ -200,6 +201,7 @@ def without(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return str(request.param)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("without", PROJECT["optional-dependencies"], indirect=True)
 def test_what_needs_an_absent_extra_is_no_attribute(without: str) -> None:
     """`hasattr`, `dir` and notebooks, which look at each attribute, expect AttributeError."""

@@ -20,6 +20,7 @@ FIRST, *LATE = NOTEBOOKS
 LONG = [pytest.param(path, marks=pytest.mark.long) for path in LATE]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("path", [FIRST, *LONG], ids=lambda path: path.stem)
 def test_a_notebook_runs_and_each_picture_is_described(path, hook):
     cells = hook["executed"](path).cells

@@ -143,6 +143,7 @@ EXTRAS = (
 """Rooms that only those import who have an extra."""
 
 
+@pytest.mark.thorough
 def test_every_imported_module_is_of_a_declared_dependency() -> None:
     """What only comes along with another package may be gone with its next version."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]

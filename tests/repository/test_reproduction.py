@@ -198,6 +198,7 @@ def tenfold_and_seed(setting: int, seed: int) -> tuple[int, int]:
     return 10 * setting, seed
 
 
+@pytest.mark.thorough
 def test_runs_on_two_processes_come_in_the_order_of_their_seeds() -> None:
     one, two = runs_of(tenfold_and_seed, [1, 2], 60)
     np.testing.assert_array_equal(one, [(10, seed) for seed in range(60)])

@@ -50,6 +50,7 @@ def ran(folder):
     return {tuple(command): rest for command, *rest in commands}, labels
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_command_on_files_needs_no_posix_and_no_letter_that_the_screen_lacks(ran, command):
     status, shown, complaints = ran[0][tuple(command)]
@@ -61,6 +62,7 @@ def test_a_command_on_files_needs_no_posix_and_no_letter_that_the_screen_lacks(r
         assert "???????????" in shown
 
 
+@pytest.mark.thorough
 def test_files_have_all_letters(ran, folder):
     model = json.loads((folder / MODEL).read_text("utf-8"))
     assert ran[0][tuple(COMMANDS[8])][0] == 0
@@ -70,10 +72,12 @@ def test_files_have_all_letters(ran, folder):
     assert (folder / "result/labels/Köln & Süd.csv").is_file()
 
 
+@pytest.mark.thorough
 def test_estimators_need_no_posix(ran):
     assert [sorted(counts) for counts in ran[1]] == [[3, 4]] * 3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", REFUSED, ids=" ".join)
 def test_what_needs_posix_is_refused_in_one_line(ran, command):
     status, shown, complaints = ran[0][tuple(command)]

@@ -108,6 +108,7 @@ LARGER = pytest.param(GROUPS, marks=pytest.mark.long)
 PROMISED = [attack for attack in ATTACKS if attack.promised]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("protection", [PROTECTIONS[1], LARGER], ids=lambda p: p.name)
 def test_no_attack_reads_a_row_of_a_site_with_groups(protection, few_seeds, tmp_path) -> None:
     assert set(reads(simulated(200, 1), protection, tmp_path, PROMISED).values()) == {0}
@@ -262,6 +263,7 @@ def test_a_policy_refuses_and_the_rest_reads_nothing(tmp_path) -> None:
     assert played(known, site(data, default, tmp_path), public_of(data)).score.read > 0
 
 
+@pytest.mark.thorough
 def test_members_and_canaries_are_known_where_answers_are_exact(tmp_path) -> None:
     data, public = simulated(200), public_of(simulated(200))
     exact, grouped = (site(data, protection, tmp_path) for protection in (LIMITS, GROUPS))
@@ -293,6 +295,7 @@ def test_rows_are_solved_for_where_a_combination_of_sums_is_one_row() -> None:
     assert not len(solved(groups, groups @ rows)[0])
 
 
+@pytest.mark.thorough
 def test_the_command_plays_against_a_site_and_touches_nothing(few_seeds, tmp_path, monkeypatch):
     """It plays what is played by default, here few attacks."""
     others = PROTECTIONS[:1]

@@ -506,6 +506,7 @@ def test_many_absent_sites_are_counted():
     assert messages.notes(sites)[-1] == "Nor did 4 more sites."
 
 
+@pytest.mark.thorough
 def test_a_spinner_shows_after_a_second_and_says_what_is_done(monkeypatch):
     terminal = StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True)
@@ -627,6 +628,7 @@ def command(*arguments, **environment):
     return subprocess.run(given, capture_output=True, text=True, env=os.environ | environment)
 
 
+@pytest.mark.thorough
 def test_the_command_ends_with_its_status(files):
     ran = command("fit", "nope.csv", "-k", "2", "--out", "out")
     assert (ran.returncode, ran.stdout) == (2, "")
@@ -636,6 +638,7 @@ def test_the_command_ends_with_its_status(files):
     assert json.loads(ran.stdout)["n_clusters"] == 2
 
 
+@pytest.mark.thorough
 def test_a_screen_of_few_signs_gets_question_marks_and_a_program_all_signs(files):
     Path("größe….csv").write_text("x\n1\n2\n", encoding="utf-8")
     arguments = ("fit", "größe….csv", "-k", "1", "--out", "out")

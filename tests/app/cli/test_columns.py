@@ -23,6 +23,7 @@ SEED = 2_027
 """No threshold was tuned on draws of this seed."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("part", range(4))
 def test_kinds_of_exports_are_named_and_what_is_proposed_mends_them(part: int) -> None:
     found: Counter[str] = Counter()

@@ -31,6 +31,7 @@ PAGES = [
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="packages are linked")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_does_what_it_says_when_typed_line_by_line(page: str, tmp_path: Path) -> None:
     text = (ROOT / page).read_text("utf-8")

@@ -110,6 +110,7 @@ def fit(trial, job=None, **more):
     return run_job(engine(trial), content(out, "fit", job or fit_of(3), **more), out / "run")
 
 
+@pytest.mark.thorough
 def test_every_job_goes_through_under_a_permit_with_the_usual_steps(trial, tmp_path):
     """Evaluation with labels, too; the log names the permit, and the run has the logs' heads."""
     granted(trial, "--labels")
@@ -355,6 +356,7 @@ KEYS = ("protocol", "run", "exchange", "permit", "columns", "tasks", "described"
 KNOWN_GOOD = {"protocol": 1, "run": "r", "permit": "hips-1", "columns": ["age"], "tasks": []}
 
 
+@pytest.mark.thorough
 @given(changed=st.dictionaries(st.sampled_from((*KEYS, "model", "cancel")), JUNK, max_size=4))
 def test_whatever_a_question_holds_one_line_is_written_and_no_more_is_told(changed, trial):
     """No exception, no answer beside the permit, and the chain holds."""

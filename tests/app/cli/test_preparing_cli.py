@@ -84,6 +84,7 @@ def test_predict_in_another_process_gives_the_labels_of_the_fit(files):
         assert Path("again", file).read_text() == Path("out/labels", file).read_text()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("adjust", ["site", "site-scale"])
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_site_keeps_a_model_with_its_offset_for_single_rows(files, adjust):

@@ -54,6 +54,7 @@ def test_the_kinds_are_where_they_are_said_to_be(name, kinds):
         assert 0 < sum(column.null_count for column in table.columns) < 0.08 * table.num_rows
 
 
+@pytest.mark.thorough
 def test_the_command_says_what_comes_next(tmp_path):
     command = [sys.executable, "-m", "fedcluster_app.datasets", "clinics"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)

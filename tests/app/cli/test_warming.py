@@ -110,6 +110,7 @@ def test_no_fit_compiles_after_it(name, n, dtype):
     assert announcer.compiled == before
 
 
+@pytest.mark.thorough
 def test_an_account_without_any_folder_for_kernels_is_told_how_to_name_one():
     """numba raises its own error as the kernels are imported, here for want of another way."""
     env = {**os.environ, "NUMBA_CACHE_LOCATOR_CLASSES": "UserProvidedCacheLocator"}
@@ -185,6 +186,7 @@ print(announcer.compiled, compiled_mark())
 """
 
 
+@pytest.mark.thorough
 def test_what_one_account_compiled_serves_another_that_may_not_write_there(tmp_path):
     """Before, every account of a machine compiled all kernels for itself."""
     shared, home = tmp_path / "shared", tmp_path / "home"

@@ -84,6 +84,7 @@ def test_a_table_has_less_between_columns_and_then_records(monkeypatch, capsys, 
     assert "…" not in "".join(said)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here")
 def test_messages_and_tables_have_the_same_words_at_every_width(monkeypatch):
     """Nothing is cut off, and nothing but a path is longer than a line."""
@@ -135,6 +136,7 @@ def test_a_comparison_of_few_sites_leaves_none_out(monkeypatch):
     assert all(f"{site} numbers, 33% missing" in " ".join(shown.split()) for site in sites)
 
 
+@pytest.mark.thorough
 @pytest.mark.usefixtures("here", "short_search")
 def test_long_tables_are_cut_to_twelve_rows_and_say_where_the_others_are(monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")

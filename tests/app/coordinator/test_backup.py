@@ -131,6 +131,7 @@ def test_what_is_no_backup_or_of_another_passphrase_writes_nothing(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.thorough
 def test_the_commands_take_the_passphrase_from_a_file_of_the_owner(federation, tmp_path):
     secret, folder, file = tmp_path / "word", federation.folder, tmp_path / "file"
     secret.write_text(f"{WORD}\n")

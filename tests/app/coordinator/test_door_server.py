@@ -123,6 +123,7 @@ def test_what_all_may_ask_and_what_is_refused_makes_nobody_known():
         assert [visit.trusted for visit in [*server.door.visits]] == [True]
 
 
+@pytest.mark.thorough
 def test_a_stranger_that_requests_nothing_is_closed_and_one_that_is_known_is_not():
     with serving(silence=0.3) as server, client(server) as known:
         assert asked(known) == 200
@@ -139,6 +140,7 @@ def test_a_stranger_that_requests_nothing_is_closed_and_one_that_is_known_is_not
         assert asked(known) == 200
 
 
+@pytest.mark.thorough
 @both_loops
 def test_a_handshake_that_nobody_finishes_is_ended_and_leaves_no_descriptor(loop, tmp_path):
     limits = {"silence": 0.3, "most": 20.0}
@@ -166,6 +168,7 @@ def hello() -> bytes:
     return said.read()
 
 
+@pytest.mark.thorough
 @both_loops
 def test_who_begins_a_handshake_and_says_no_more_is_closed(loop, tmp_path):
     with serving(tmp_path, loop=loop, silence=0.5) as server, client(server, tmp_path) as known:
@@ -189,6 +192,7 @@ def test_a_first_message_may_come_in_parts(loop, tmp_path):
         assert slow.recv(1) == b"\x16"
 
 
+@pytest.mark.thorough
 @both_loops
 def test_a_head_that_comes_byte_by_byte_is_not_read_byte_by_byte(loop, monkeypatch):
     real, reads = HttpToolsProtocol.data_received, list[bytes]()
@@ -209,6 +213,7 @@ def test_a_head_that_comes_byte_by_byte_is_not_read_byte_by_byte(loop, monkeypat
     assert len(reads) < 12
 
 
+@pytest.mark.thorough
 def test_the_handshakes_of_a_crowd_wait_for_each_other_and_not_those_of_others(tmp_path):
     with serving(tmp_path, crowd=4, pace=0.5) as server, ExitStack() as stack:
         crowd = [stack.enter_context(stranger(server, source="127.0.0.2")) for _ in range(14)]

@@ -450,6 +450,7 @@ def test_without_the_secret_nobody_asks_more_than_sites_do(host, secret):
     assert status_of("/v1/fleet/activate-node", host, secret) == 200
 
 
+@pytest.mark.thorough
 def test_a_program_that_does_not_start_is_complained_of(tmp_path: Path) -> None:
     command = [sys.executable, "-P", launcher.__file__, str(os.getpid()), "--nonsense"]
     program = ManagedProcess.running("Flower's superlink", command, tmp_path / "log", os.environ)
@@ -549,6 +550,7 @@ def test_a_start_waits_until_a_killed_coordinator_s_program_has_left_the_port() 
         assert time.monotonic() - began > 0.5
 
 
+@pytest.mark.thorough
 def test_a_port_that_another_program_keeps_is_named(monkeypatch) -> None:
     monkeypatch.setattr(owned_files, "ORPHAN", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -141,6 +141,7 @@ IN_CHUNKS = {
 """k-FED is not among them: it asks each site about all its rows."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("options", IN_CHUNKS.values(), ids=IN_CHUNKS)
 def test_rows_in_chunks_are_not_loaded_at_once(trial, both, many, tmp_path, options) -> None:
     """The start is found from sums alone, over a network as on one machine."""
@@ -156,12 +157,14 @@ def test_rows_in_chunks_are_not_loaded_at_once(trial, both, many, tmp_path, opti
         assert labels == (tmp_path / "here" / "labels" / f"{site}.csv").read_text()
 
 
+@pytest.mark.thorough
 def test_k_is_chosen_without_loading_rows_that_come_in_chunks(trial, both, many, tmp_path) -> None:
     here, there, *_ = both("select-k", "selection.json", "--k-max", 4)
     assert there["table"] == here["table"]
     assert invoke("fit", *site_tomls(trial), "-k", "2-4", "--out", tmp_path / "fit")[0] == 0
 
 
+@pytest.mark.thorough
 def test_a_resumed_job_starts_as_it_did(trial, tmp_path) -> None:
     """Though the rows that came in chunks are held in memory now."""
     told = []
@@ -171,6 +174,7 @@ def test_a_resumed_job_starts_as_it_did(trial, tmp_path) -> None:
     assert {**told[0], "sites": None} == {**told[1], "sites": None}
 
 
+@pytest.mark.thorough
 def test_a_choice_of_k_and_scores_account_for_every_round_too(trial, over, both, model, tmp_path):
     here, there, *_ = both("select-k", "selection.json", "--k-max", 3)
     assert over("evaluate", model, "--out", tmp_path / "scores")[0] == 0
@@ -192,6 +196,7 @@ def test_a_site_that_was_missing_sent_nothing_in_that_exchange(trial: Path, tmp_
         assert sorted([*done["missing"], *done["values_sent"]]) == SITES
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "options",
     [
@@ -288,6 +293,7 @@ def add_row(trial: Path, site: str, row: str) -> None:
     path.write_text(path.read_text() + row + "\n")
 
 
+@pytest.mark.thorough
 def test_labels_are_compared_as_on_one_machine(trial, over, model, tmp_path) -> None:
     """A label of a single row is not told, and its row is missing in both, under the limits."""
     add_row(trial, "south", "50.0,25.0,rare")
@@ -309,6 +315,7 @@ def test_labels_are_compared_as_on_one_machine(trial, over, model, tmp_path) -> 
     assert "2 texts of labels, " in invoke("site", "log", toml)[1]
 
 
+@pytest.mark.thorough
 def test_two_models_are_crossed_as_on_one_machine(trial, both, model, tmp_path) -> None:
     """A pair of few rows is held back, and a row without a cluster counted."""
     options = ["-k", 4, "--columns", "x", "--set", "fit.trim=0.2"]

@@ -415,6 +415,7 @@ def test_a_run_whose_process_is_killed_is_interrupted_and_holds_nobody_up(coordi
     owner.wait_until(first, "done")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("ends", [True, False])
 def test_a_run_that_outlives_its_coordinator_is_waited_for(
     federation: Federation, monkeypatch: pytest.MonkeyPatch, *, ends: bool
@@ -775,6 +776,7 @@ def connected(carrier: ScriptedCarrier) -> Iterator[socket.socket]:
         yield plain
 
 
+@pytest.mark.thorough
 def test_who_sends_no_request_is_cut_off(tmp_path: Path, monkeypatch) -> None:
     """Nor does half a head, or half of a second one, hold a connection."""
     monkeypatch.setattr(door.Door, "silence", 0.2)

@@ -103,6 +103,7 @@ def test_a_run_ends_with_the_same_bits_whatever_is_lost_and_killed(first: int, p
     assert sum(len(world.killed) for world in worlds) > AT_ONCE / 2
 
 
+@pytest.mark.thorough
 def test_so_do_secure_sums(play: Play) -> None:
     worlds = histories(play, range(AT_ONCE), FEW, secure=True)
     assert any(world.killed for world in worlds)

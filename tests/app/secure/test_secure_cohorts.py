@@ -438,6 +438,7 @@ class Adversary:
             self.found.add(tuple(name for name in run.cohort if run.sealers[name][3]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("n", "changes"), [(7, 0.1), (6, 0), (4, 0), (7, 0)])
 @pytest.mark.parametrize("colluders", [0, 1])
 def test_all_totals_together_tell_of_at_least_so_many_sites(n, changes, colluders, tmp_path):

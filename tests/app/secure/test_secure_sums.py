@@ -224,6 +224,7 @@ def test_a_total_is_that_of_the_fixed_point_to_the_last_bit(quorum):
     assert answers.answered == tuple(NAMES)
 
 
+@pytest.mark.thorough
 def test_masked_words_are_uniform_and_independent():
     """A million words of a site: each of their eight bytes, and each against the one before."""
     data = parts(blobs(16, n=300, d=40, k=4), n_sites=3)

@@ -367,6 +367,7 @@ FORGOTTEN: dict[str, tuple[Callable[[Path], Any], str]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("forget", "reason"), FORGOTTEN.values(), ids=FORGOTTEN)
 def test_a_site_whose_ledger_falls_behind_its_log_answers_nothing(folder, forget, reason):
     """What the log knows of was spent: neither while it runs nor when it starts."""

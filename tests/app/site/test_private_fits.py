@@ -215,6 +215,7 @@ def test_no_audit_shows_more_than_the_stated_epsilon(epsilon):
     assert mechanism(epsilon, 100) <= epsilon
 
 
+@pytest.mark.thorough
 def test_an_audit_notices_a_sensitivity_that_is_stated_too_small():
     assert mechanism(1.0, 400, Understated()) > 1.0
 

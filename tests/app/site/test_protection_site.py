@@ -88,6 +88,7 @@ def test_a_network_finds_the_same_bits_as_one_machine_with_groups(tomls, tmp_pat
     assert north.labels == ("a", "b", "c")
 
 
+@pytest.mark.thorough
 def test_a_choice_of_k_and_scores_with_labels_work_on_groups(tomls, tmp_path) -> None:
     with network(tomls) as engine:
         engine.choose(None, raw=True)
@@ -122,6 +123,7 @@ def replace_folder(folder: Path, by: Path) -> None:
     shutil.copytree(by, folder)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["put back", "begun anew", "another site"])
 def test_a_whole_folder_of_before_is_noticed_at_both_ends(tmp_path, how, caplog) -> None:
     """By the line of its log that the coordinator knows; the newest folder goes on."""
@@ -157,6 +159,7 @@ def test_a_site_that_only_an_older_run_knows_stays_known(tmp_path) -> None:
     assert known_heads(tmp_path) == {"a": "z", "b": "y"}
 
 
+@pytest.mark.thorough
 def test_a_run_over_a_network_says_that_groups_are_large_beside_clusters(tomls, tmp_path) -> None:
     for k, lines in ((12, 1), (3, 0)):
         job = fit_of(k, prepare=PreprocessingSpec(missing="mean"), seed=0)

@@ -174,6 +174,7 @@ def certificate_of(folder: Path, days: int) -> None:
     (folder / "server.crt").write_bytes(signed)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("days", "state", "said"),
     [

@@ -104,6 +104,7 @@ TOO_EXPENSIVE = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("task", TOO_EXPENSIVE.values(), ids=TOO_EXPENSIVE)
 def test_a_question_that_costs_too_much_is_refused_alone(site, task, monkeypatch):
     monkeypatch.setattr(Policy, "check", lambda *_: None)  # which refuses it before it costs
@@ -137,6 +138,7 @@ def test_a_newer_run_ends_the_question_of_an_older_one(site, monkeypatch):
         assert unpack(came[0])[0]["refused"] == "a newer question came"
 
 
+@pytest.mark.thorough
 def test_a_file_that_is_being_written_costs_no_group_and_a_silent_site_says_so(site):
     """The first rows alone are refused; all of them, again, give the same bits."""
     text = site.path.read_text().replace('protection = "limits"', "")

@@ -108,6 +108,7 @@ def test_a_call_that_waits_is_ended_by_the_clock(monkeypatch):
         worker("hold")
 
 
+@pytest.mark.thorough
 def test_each_call_has_its_own_time_and_reading_rows_has_no_limit(worker):
     """The limit is of a call, not of the process."""
     process = worker("pid")
@@ -169,6 +170,7 @@ def begun(*program: str, linger: Path | None = None) -> Iterator[tuple[Popen[byt
             begun.kill()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("call", ["", "spin"])
 def test_the_process_ends_with_its_parent_however_that_ends(call):
     with begun(PARENT, "", "", call, TESTS) as (_, child):
@@ -177,6 +179,7 @@ def test_the_process_ends_with_its_parent_however_that_ends(call):
     wait_until(lambda: has_ended(child), "an orphan works on")
 
 
+@pytest.mark.thorough
 def test_a_program_ends_with_its_parent_although_a_script_lets_it_ignore_interrupts(tmp_path):
     """It may take leave first, but not for ever."""
     parent = (
@@ -198,6 +201,7 @@ def test_a_program_ends_with_its_parent_although_a_script_lets_it_ignore_interru
     assert told.read_text() == "asked"
 
 
+@pytest.mark.thorough
 def test_a_lasting_process_ends_its_call_and_then_itself(tmp_path):
     """Also after its parent was killed, for a while; its priority is the lowest."""
     done = tmp_path / "done"
@@ -219,6 +223,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("goes_on", [True, False])
 def test_a_lasting_process_ends_with_the_program_for_which_its_parent_works(tmp_path, goes_on):
     """The parent is the process of a run, which the program, as FLARE's client, outlives."""
@@ -292,6 +297,7 @@ def test_a_newer_question_ends_an_older_one_and_no_other(desk, first, second, en
     assert desk.ended == ["a newer question came"] * ended
 
 
+@pytest.mark.thorough
 def test_a_run_that_began_earlier_does_not_end_a_later_one(desk):
     desk.ask("old", 0, 0.0)[0].join()
     new, came = desk.ask("new", 0, 1.5)
@@ -326,6 +332,7 @@ def test_a_large_message_is_refused_unread(desk):
     assert desk.began == []
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "question", [b"", b"[" * 5_000 + b"@0", b"7\n@0", b"\xff@0", b'{"run":[]}@0']
 )

@@ -246,6 +246,7 @@ def files() -> list[str]:
 COMMAS = ("--set", "source.decimal=,")
 
 
+@pytest.mark.thorough
 def test_every_command_reads_them(files: list[str]) -> None:
     usual = [f"usual/{file}" for file in files]
     ways = {"a": usual, "b": [*files, *COMMAS], "c": ["north.toml", "south.toml"], "found": files}

@@ -559,6 +559,7 @@ def test_weights_and_labels_come_beside() -> None:
     assert data.y[:4].tolist() == ["x", "7", "07", "x"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("raw", [True, False])
 @pytest.mark.parametrize(
     ("last", "said"),

@@ -294,7 +294,7 @@ def test_a_table_that_changes_while_it_is_grouped_is_refused(tmp_path, monkeypat
     assert not site.means_file.exists()
 
 
-def test_commands_group_and_check_and_refuse(tmp_path) -> None:
+def test_commands_group_and_check_and_refuse(here, tmp_path) -> None:
     site = site_of(tmp_path).path
     done = run("site groups", site)
     assert done.exit_code == 0

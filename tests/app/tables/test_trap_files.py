@@ -195,6 +195,7 @@ def explained(line: str) -> set[str]:
     return {row for row in ROWS if re.search(re.escape(row).replace(r"\.\.\.", ".*"), line)}
 
 
+@pytest.mark.thorough
 def test_the_page_on_odd_files_explains_each_trap_and_nothing_else() -> None:
     seen: dict[str, set[str]] = {}
     for name, trap in TRAPS.items():

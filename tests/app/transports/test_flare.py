@@ -104,6 +104,7 @@ def kits(folder: Path) -> dict[str, Path]:
     return {"server": folder / "flare" / "server", "site": folder / "sites" / "north" / "flare"}
 
 
+@pytest.mark.thorough
 def test_kits_have_all_locks_and_are_for_their_owner_only(trial):
     for kind, kit in kits(trial).items():
         assert locks.lacking(kit) == []
@@ -258,6 +259,7 @@ def descriptors() -> tuple[int, int]:
     return len(numbers), sum(number < 1024 for number in numbers)
 
 
+@pytest.mark.thorough
 def test_a_revoked_kit_is_cut_off_and_kept_out_until_the_site_has_another(trial, tmp_path):
     door, kit = Door(trial), trial / "sites" / "north" / "flare"
     stolen = Path(shutil.copytree(kit, tmp_path / "stolen"))
@@ -279,6 +281,7 @@ def test_a_revoked_kit_is_cut_off_and_kept_out_until_the_site_has_another(trial,
     assert events == ["begun", "key revoked", "key rotated"]
 
 
+@pytest.mark.thorough
 def test_an_old_kit_counts_until_the_new_one_is_used(trial, tmp_path):
     """Also where the new one is not handed over before the next is made."""
     door, kit = Door(trial), trial / "sites" / "north" / "flare"
@@ -338,6 +341,7 @@ def outside_startup(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in there if path.name[:5] not in {".lock", "audit"}}
 
 
+@pytest.mark.thorough
 def test_renewed_kits_are_known_by_the_same_authority(trial):
     """Others that count meanwhile; what a kit holds besides stays, such as the server's jobs."""
     before, roots = certificates(trial), certificates(trial, "rootCA.pem")
@@ -798,6 +802,7 @@ def test_a_site_that_flare_does_not_know_is_not_connected(said):
         server.FlareCaller(SimpleNamespace(**how))("north", b"?", 1.0)
 
 
+@pytest.mark.thorough
 def test_a_server_that_is_not_there_or_ends_at_its_start_is_said_at_once(trial):
     """FLARE's own session would try for a while, and no command opens one."""
     with pytest.raises(SiteError, match=r"does not answer \(ConnectionRefusedError\)"):
@@ -857,6 +862,7 @@ MODULES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("blocked", MODULES)
 def test_a_transport_is_imported_without_the_other_s_library(blocked):
     home, names = MODULES[blocked]

@@ -403,6 +403,7 @@ def test_a_port_where_nobody_answers_is_refused(files):
         check_guard(f"127.0.0.1:{free_port()}", files)
 
 
+@pytest.mark.thorough
 def test_start_ends_with_an_error_where_flower_has_renamed_the_guard_s_place(tmp_path, monkeypatch):
     """The SuperLink itself, started without its guard; it does not stay."""
     federation = create(tmp_path / "trial", ["a"], f"127.0.0.1:{free_port()}")

@@ -189,6 +189,7 @@ def numbers_in(content: Any) -> list[float]:
     return [float(content)] if isinstance(content, int | float) else []
 
 
+@pytest.mark.thorough
 def test_results_hold_sums_over_groups_and_no_value_of_a_row(asked) -> None:
     rows = frames(3)
     network = Network(rows)

@@ -125,6 +125,7 @@ DAMAGES: dict[str, Any] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("why", DAMAGES)
 def test_a_site_that_has_lost_its_state_answers_nothing(site, why):
     """Neither while it runs nor when it is started: it would forget what was asked."""

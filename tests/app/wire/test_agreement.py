@@ -138,12 +138,14 @@ def with_peer(folder: Path, version: str, protocol: int) -> tuple[bytes, bytes]:
         return here, received(end[1])
 
 
+@pytest.mark.thorough
 def test_two_installed_versions_find_the_same_bits(tmp_path):
     expected = spoken(site().reply)
     assert len(expected) == ROWS[:2].nbytes
     assert with_peer(tmp_path, "9.9", PROTOCOL) == (expected, expected)
 
 
+@pytest.mark.thorough
 def test_two_installed_versions_of_other_protocols_name_both(tmp_path):
     here, there = with_peer(tmp_path, "9.9", PROTOCOL + 1)
     for said, coordinator, at_site in ((here, __version__, "9.9"), (there, "9.9", __version__)):

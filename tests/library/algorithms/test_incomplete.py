@@ -315,6 +315,7 @@ def test_groups_with_missing_values_are_means_of_what_they_tell() -> None:
     assert answer.sums[:10, 1].sum() == pytest.approx(expected)
 
 
+@pytest.mark.thorough
 def test_k_is_judged_by_present_values_and_so_are_the_clusters() -> None:
     """K-means of rows with gaps would take more rounds, of which each may need the next."""
     rng = np.random.default_rng(33)
@@ -348,6 +349,7 @@ def mostly_filled(kind: str) -> tuple[pd.DataFrame, Any]:
     return frame, y
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["cluster", "site", "text"])
 def test_clusters_that_were_judged_label_rows_by_the_values_that_they_have(kind, tmp_path):
     """Values that k-means has filled in pull a row towards the middle, which is a cluster's."""
@@ -380,6 +382,7 @@ def test_clusters_that_were_judged_label_rows_by_the_values_that_they_have(kind,
         np.testing.assert_allclose(sizes, np.bincount(labels[there]))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("n", "model", "says"), [(3, "auto", 0), (45, "k-means", 1)])
 def test_few_gaps_leave_clusters_to_k_means_and_many_are_warned_of(n, model, says):
     """As it has values filled in, in rows that may belong elsewhere by the values they have."""

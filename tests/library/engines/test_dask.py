@@ -157,6 +157,7 @@ def test_it_gives_the_bits_of_one_process(threads: Cluster, name: str) -> None:
 LATE = [pytest.param(kind, marks=pytest.mark.long) for kind in ("two rings", "unequal widths")]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["moons", *LATE])
 def test_clusters_of_any_shape_have_the_bits_of_one_process(threads: Cluster, kind: str) -> None:
     X, y = SHAPES[kind](np.random.default_rng(4))

@@ -247,6 +247,7 @@ print(peak() - before)
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 def test_memory_is_bounded(tmp_path: Path) -> None:
     """Of rows of 256 MB less than a quarter is ever there."""

@@ -112,6 +112,7 @@ def written(folder: Path, sites: Any) -> list[str]:
     return ["fit", *map(str, sorted(folder.glob("*.csv")))]
 
 
+@pytest.mark.thorough
 def test_each_option_that_a_fit_proposes_is_one_that_it_takes(moons: Any, tmp_path: Path) -> None:
     fit = written(tmp_path, {name: rows[::2] for name, rows in moons[0].items()})
     fit += ["-k", "2-4", "--out"]

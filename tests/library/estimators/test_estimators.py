@@ -575,6 +575,7 @@ def test_each_name_that_a_parameter_takes_is_among_its_types() -> None:
     assert get_args(FuzzyAlgorithmName) == tuple(FUZZY_ALGORITHMS)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", [{}, {"metric": "cosine"}, {"prepare": "standard"}])
 def test_half_precision_gives_the_bits_of_double_precision(how: dict[str, Any]) -> None:
     rng = np.random.default_rng(3)
@@ -588,6 +589,7 @@ def test_half_precision_gives_the_bits_of_double_precision(how: dict[str, Any]) 
     assert_array_equal(half.labels_, double.labels_)
 
 
+@pytest.mark.thorough
 def test_rows_of_half_precision_are_copied_once_in_single_precision(tmp_path: Path) -> None:
     rng = np.random.default_rng(4)
     rows = rng.normal(size=(40_000, 128)).astype(np.float16)

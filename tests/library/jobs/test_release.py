@@ -54,6 +54,7 @@ def written(folder: Path, clients: list[Client], job: Any) -> dict[str, Any]:
 SCALES = ["standard", "none", "robust"]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("seed", range(3))
 def test_no_file_about_strict_sites_gives_counts_back(seed, tmp_path) -> None:
     """All numbers of rows within the rounding are tried, as an attacker does."""
@@ -84,6 +85,7 @@ def test_no_file_about_strict_sites_gives_counts_back(seed, tmp_path) -> None:
     assert ((counts > 0) & (counts < 4)).any()
 
 
+@pytest.mark.thorough
 @settings(max_examples=25, deadline=None)
 @given(
     n=st.integers(20, 700),

@@ -136,6 +136,7 @@ FIRST = ("normal", "equal", "few values", "sorted")
 LATE = [pytest.param(kind, marks=pytest.mark.long) for kind in KINDS if kind not in FIRST]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", [*FIRST, *LATE])
 def test_neither_time_nor_memory_are_quadratic(kind):
     rng = np.random.default_rng(4)

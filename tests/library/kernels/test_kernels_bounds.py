@@ -123,6 +123,7 @@ def rows(draw):
 QUESTIONS = st.tuples(st.sampled_from([*WAYS, "back"]), st.integers(0, 2), st.booleans())
 
 
+@pytest.mark.thorough
 @given(rows(), st.integers(1, 30), st.integers(1, 3), st.lists(QUESTIONS, min_size=2, max_size=14))
 def test_no_sequence_of_questions_changes_a_bit(case, k, n_runs, questions):
     X, sample_weight, rng = case
@@ -142,6 +143,7 @@ def test_no_sequence_of_questions_changes_a_bit(case, k, n_runs, questions):
             assert_as_in_a_full_pass(X, before[-1], sample_weight, cache)
 
 
+@pytest.mark.thorough
 @settings(max_examples=15)
 @given(
     st.integers(0, 2**32),
@@ -172,6 +174,7 @@ def test_a_centre_at_rest_loses_the_row_that_another_one_takes(everywhere, cache
         assert found.counts.tolist() == counts
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("offset", [0.0, 1e4])
 def test_centres_that_move_far_are_scored_and_others_keep_bounds(dtype, offset, everywhere, cache):
@@ -449,6 +452,7 @@ def test_bounds_pay_up_to_a_quarter_more_than_a_full_pass(d, k, dtype, most):
         assert not bounds.pay(X)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("n", "d", "k"), [(5000, 8, 3), (40_000, 16, 20), (40_000, 3, 9)])
 def test_the_bytes_that_bounds_need_are_about_those_that_they_take(n, d, k):
     X = np.zeros((n, d))

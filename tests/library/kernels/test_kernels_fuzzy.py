@@ -254,6 +254,7 @@ def powers_of(bases, p, powers):
     write_powers(bases, p, powers)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(
     bool(np.finfo(np.longdouble).eps > 1e-18), reason="no longer numbers to compare to"
 )

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 from numba import njit
 from numba.core import types
 from numba.core.registry import cpu_target
@@ -63,6 +64,7 @@ def test_what_other_sources_made_is_removed(tmp_path):
     assert beside.load((((types.int64,), ()), "old")) == "old"
 
 
+@pytest.mark.thorough
 def test_another_process_loads_what_was_compiled(tmp_path):
     """From its first call on; nothing is compiled twice."""
     code = (

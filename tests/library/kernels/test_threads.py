@@ -78,6 +78,7 @@ def plain_bits() -> str:
     return bits_of_fits()[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "settings",
     [

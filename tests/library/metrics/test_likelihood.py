@@ -153,6 +153,7 @@ def test_many_rows_that_are_normal_within_components_leave_no_doubt(n, fourth, d
     assert len([line for line in said.warnings if "of their own" in line]) == doubts
 
 
+@pytest.mark.thorough
 def test_rows_astray_are_no_cluster_but_a_wide_one_of_few_beside_others_is() -> None:
     """Three clouds, and 4 % of the rows around them, or as far apart and as wide beside them."""
     rng = np.random.default_rng(0)

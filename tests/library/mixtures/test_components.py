@@ -261,6 +261,7 @@ def test_there_may_be_fewer_distinct_rows_than_components(kind: Any, n: int) -> 
     assert set(model.means_[model.weights_ > 0.01].round()[:, 0]) == {0.0, 5.0}
 
 
+@pytest.mark.thorough
 def test_a_component_of_too_few_rows_is_not_searched_for() -> None:
     """Of wine, two of 13 columns' components would have 5 and 7 rows."""
     X = StandardScaler().fit_transform(load_wine().data)

@@ -188,6 +188,7 @@ def test_groups_bound_the_parameters_of_what_is_judged() -> None:
     assert any("22 rows, persons or groups are few for" in each for each in found.warnings)
 
 
+@pytest.mark.thorough
 def test_rows_of_a_person_count_as_one() -> None:
     """Of three kinds; as rows alone, whoever is far from others would be a cluster."""
     rng = np.random.default_rng(7)

@@ -185,6 +185,7 @@ def test_small_tables_are_tested_exactly():
     assert counts_compared("none", ("0", "1"), np.zeros((2, 3, 2))).test.p != 0
 
 
+@pytest.mark.thorough
 def test_clusters_that_differ_nowhere_are_said_to_differ_in_one_study_of_twenty():
     """Three thousand studies; sites that differ in the outcome and in the shares of clusters."""
     rng = np.random.default_rng(0)
@@ -247,6 +248,7 @@ def test_what_a_site_holds_back_is_left_out_and_said():
     assert alone.sentence().endswith("(q 50 %, q 50 %; p = 1.000)")
 
 
+@pytest.mark.thorough
 def test_survival_behind_limits_is_tested_with_few_rows_and_tells_no_small_cell(monkeypatch):
     """Rows that limits hide in cells of time are placed as they speak least for a difference."""
     told: list[np.ndarray] = []

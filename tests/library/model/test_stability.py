@@ -168,6 +168,7 @@ def test_the_density_between_two_components_is_that_on_their_ridge_line() -> Non
     assert model.stability_.neighbours.tolist() == [1, 0]
 
 
+@pytest.mark.thorough
 def test_repeated_rows_of_a_sample_are_no_clusters() -> None:
     """With their full weight, samples of wine have up to five clusters."""
     rows = scale(load_wine().data)

@@ -436,6 +436,7 @@ def test_of_many_rows_some_are_kept_and_a_site_alone_is_compared_with_none() -> 
     assert model.beside_others([held["a"]], "a") == model.beside_others([], "a") == ()
 
 
+@pytest.mark.thorough
 def test_honest_sites_are_like_the_others() -> None:
     said, columns = [], 0
     for seed in range(20):

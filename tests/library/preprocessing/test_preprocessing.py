@@ -645,6 +645,7 @@ def test_twice_the_columns_take_twice_the_work(kind: str) -> None:
     assert most - more < 2.5 * (more - few)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("command", ["check", "fit", "profile", "predict"])
 def test_commands_take_twice_the_work_for_twice_the_columns(tmp_path, command) -> None:
     def ran_well(*words: object) -> None:

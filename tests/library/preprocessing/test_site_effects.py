@@ -61,6 +61,7 @@ def ari(model, rows, sites, subtypes):
     return adjusted_rand_score(subtypes, model.fit(rows, sites=sites).labels_)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("k", [3, "auto"])
 @pytest.mark.filterwarnings("ignore:.* to 98 %:UserWarning")
 def test_clusters_are_those_of_rows_without_effects(k):
@@ -76,6 +77,7 @@ def test_clusters_are_those_of_rows_without_effects(k):
     assert raw < 0.5
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("scale", "own"), [("standard", {}), ("none", {"protection": "groups"})])
 def test_gains_of_sites_are_divided_out(scale, own):
@@ -104,6 +106,7 @@ def test_a_column_of_codes_has_no_gain():
         assert np.log(ratios[:4]) == pytest.approx(-np.log([1, 2, 1, 0.5, 1][i]), abs=0.25)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize("protection", [None, Groups()])
 def test_a_column_of_codes_has_no_offset_not_in_groups_either(protection):
@@ -161,6 +164,7 @@ def test_what_differs_is_said_with_its_columns():
     assert not any(f"x{j} (" in line for j in range(3))
 
 
+@pytest.mark.thorough
 def test_correlated_columns_are_told_by_the_whole_covariance():
     rng = np.random.default_rng(3)
     rows, _, sites, subtypes = drawn(SKEWED, 0.0, 3, n=200)
@@ -267,6 +271,7 @@ def test_a_saved_model_predicts_a_new_site(adjust, gain, tmp_path):
             execute(job, engine)
 
 
+@pytest.mark.thorough
 def test_neither_the_order_of_rows_nor_of_sites_matters():
     rows, _, sites, _ = drawn(SKEWED, 3.0, 8)
     order = np.random.default_rng(0).permutation(len(rows))

@@ -630,6 +630,7 @@ def counts_in(content: Any, key: str = "") -> Iterator[float]:
         yield content
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("preset", ["standard", "strict"])
 def test_reports_on_strict_sites_round_counts_to_5(sites, preset) -> None:
     files, strict = sites(f'preset = "{preset}"\ndominance = true'), preset == "strict"
@@ -657,6 +658,7 @@ def test_reports_on_strict_sites_round_counts_to_5(sites, preset) -> None:
     assert ("Zell" in model) != strict
 
 
+@pytest.mark.thorough
 def test_sites_answer_a_strict_report_exactly() -> None:
     """What is rounded is what is told of it: the centres are near those of the exact answers."""
     found, rows = list[Any](), [heavy(400, i, missing=0.0) for i in range(3)]

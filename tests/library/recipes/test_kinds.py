@@ -26,6 +26,7 @@ FAMILIES = {
 """Kinds, and the largest k that is tried here."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("kind", "most"), FAMILIES.items(), ids=list(FAMILIES))
 def test_a_draw_of_each_family_has_its_number_of_clusters(kind: str, most: int) -> None:
     rows, site = drawn(kind, 100)
@@ -36,6 +37,7 @@ def test_a_draw_of_each_family_has_its_number_of_clusters(kind: str, most: int) 
     assert not np.isnan(found.table[rows.k]["likelihood"])
 
 
+@pytest.mark.thorough
 def test_sixteen_clusters_are_found_beyond_the_first_range() -> None:
     rows, site = drawn("K = 16", 100)
     found = select_k(rows.table(), sites=site, prepare="standard", random_state=0)
@@ -43,6 +45,7 @@ def test_sixteen_clusters_are_found_beyond_the_first_range() -> None:
     assert set(found.results) == {15, 16, 17}  # it and its neighbours, not every k
 
 
+@pytest.mark.thorough
 def test_sixteen_clusters_that_overlap_are_not_merged_into_one() -> None:
     """Means 3.3 deviations apart: by the plain BIC eight long components are likeliest."""
     data = plane16(noise=1.5)

@@ -651,6 +651,7 @@ def test_fuzzy_starts_of_too_few_means_are_those_of_k_means() -> None:
         assert_array_equal(same.centers, crisp.centers)
 
 
+@pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:only [67] of 8")  # the best J_m has centres at one place
 @pytest.mark.parametrize("seed", [101, 102])
 def test_fuzzy_clusters_of_heavy_tails_are_as_good_as_pooled_ones(seed: int) -> None:

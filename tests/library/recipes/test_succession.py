@@ -96,6 +96,7 @@ def test_the_nearest_of_the_clusters_that_an_earlier_one_became_takes_its_number
     assert matched(usual, apart, np.ones(3)).tolist() == [-1, -1]
 
 
+@pytest.mark.thorough
 def test_years_of_the_same_population_are_not_said_to_have_changed() -> None:
     """At 5 %: of 40 pairs of years, 2 are expected, and more than 6 are unlikely (.3 %)."""
     changed = 0

@@ -425,6 +425,7 @@ def test_a_race_that_is_told_it_is_enough_ends_with_what_it_has(participation: f
     assert stop.value.value.state.centers.shape == (4, 2)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["60 % zeros, 3", "rows five times"])
 def test_values_that_repeat_are_said_to_look_like_clusters(kind: str) -> None:
     X, _ = HARD[kind](np.random.default_rng(3))
@@ -440,6 +441,7 @@ def test_rows_that_do_not_repeat_are_not_said_to() -> None:
     assert not any("spread of their own" in line for line in found.warnings)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("ks", "means"), [("auto", False), ([4, 5], True)])
 def test_k_means_whose_centres_still_move_gives_way_to_what_was_judged(monkeypatch, ks, means):
     """Where what was judged has another number of clusters, it goes on until they rest."""
