@@ -173,7 +173,8 @@ def clipped(rows: Floats, radius: Floats | float) -> Floats:
            [0.3, 0.4]])
     """
     length = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1))
-    shorter: Floats = rows * np.minimum(1.0, radius / np.maximum(length, 1e-300))[:, None]
+    within = np.maximum(radius, 1e-300)  # no row of length 0 is divided by
+    shorter: Floats = rows * (within / np.maximum(length, within))[:, None]
     return shorter
 
 

@@ -389,7 +389,7 @@ def test_with_all_shares_of_both_kinds_it_would_be_found():
     pairs = masks.agreements("a", masks.SumSecrets(key).private, liar.publics())
     n, asked = len(masked), Question({"run": liar.run, "columns": COLUMNS}, LLOYD).content
     mask = masks.own_mask(own, n) + masks.pair_mask("a", pairs, f"{liar.run} 1 {asked}", n)
-    answer = Lloyd().client_step(STATE, rows(0), np.random.default_rng())
+    answer = Lloyd().client_step(STATE, rows(0), np.random.default_rng(0))
     found = masks.format_for(STATE).decode((masked - mask)[: -masks.SIZE.n_words].reshape(8, -1))
     np.testing.assert_allclose(found, np.append(answer.sums.ravel(), answer.weights))
 

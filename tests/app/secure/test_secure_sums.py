@@ -215,7 +215,7 @@ def test_a_total_is_that_of_the_fixed_point_to_the_last_bit(quorum):
     data, state = parts(blobs(15)), State.at([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]])
     engine = SecureEngine(federation(data, dropouts=quorum is not None), data, quorum=quorum)
     [answers] = engine.ask([Task(Lloyd(), state)])
-    rng = np.random.default_rng()
+    rng = np.random.default_rng(0)
     each = [Lloyd().client_step(state, rows, rng) for rows in data.values()]
     for name in ("sums", "weights"):
         words = reduce(add, (masks.NARROW.encode(getattr(one, name).ravel()) for one in each))

@@ -199,7 +199,9 @@ def test_a_log_or_a_head_that_is_gone_or_damaged_is_named(path: Path) -> None:
 
 
 @pytest.mark.parametrize("parts", [2, 0])
-@pytest.mark.parametrize("done", ["gone", "gone with its head", "another", "an older copy"])
+@pytest.mark.parametrize(
+    "done", ["gone", "gone with its head", "another", "another that is longer", "an older copy"]
+)
 def test_a_log_that_goes_or_changes_under_a_program_is_not_continued(done, parts, path) -> None:
     """Not even where head and chain are in order: the program remembers what it wrote."""
     head = path.with_suffix(".head")
@@ -211,10 +213,10 @@ def test_a_log_that_goes_or_changes_under_a_program_is_not_continued(done, parts
     path.unlink()
     if done != "gone":
         head.unlink()
-    if done == "another":
+    if done.startswith("another"):
         for each in parts_of(path):
             each.unlink()
-        AuditLog(path, "north").append(saying())
+        written(path, 20 if "longer" in done else 1)
     if done == "an older copy":
         for each, content in older.items():
             each.write_bytes(content)
@@ -224,6 +226,17 @@ def test_a_log_that_goes_or_changes_under_a_program_is_not_continued(done, parts
             log.append(saying())
     now = {each: each.read_bytes() for each in path.parent.iterdir() if each.suffix != ".lock"}
     assert now == left
+
+
+def test_a_last_line_that_is_made_anew_in_its_place_is_not_continued(path: Path) -> None:
+    log = written(path)
+    *before, last = lines_of(path)
+    head = path.with_suffix(".head").read_bytes()
+    put(path, [*before, rehashed(last, question="x")])
+    with pytest.raises(InputError, match="not the log that was written here"):
+        log.append(saying())
+    assert lines_of(path)[:-1] == before
+    assert path.with_suffix(".head").read_bytes() == head
 
 
 def test_a_full_file_is_renamed_and_the_next_one_goes_on_with_the_chain(path: Path) -> None:
