@@ -164,7 +164,7 @@ class BallScatter:
 
 
 def clipped(rows: Floats, radius: Floats | float) -> Floats:
-    """Return rows (n, d), shortened to a radius, common or of each (n,), if they are longer.
+    """Return rows (n, d), shortened to a radius > 0, common or of each (n,), if they are longer.
 
     Examples
     --------
@@ -173,8 +173,7 @@ def clipped(rows: Floats, radius: Floats | float) -> Floats:
            [0.3, 0.4]])
     """
     length = np.sqrt(np.square(rows, dtype=np.float64).sum(axis=1))
-    within = np.maximum(radius, 1e-300)  # no row of length 0 is divided by
-    shorter: Floats = rows * (within / np.maximum(length, within))[:, None]
+    shorter: Floats = rows * (radius / np.maximum(length, radius))[:, None]
     return shorter
 
 
