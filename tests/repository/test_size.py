@@ -28,7 +28,7 @@ NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tok
 NO_CODE |= {tokenize.ENDMARKER}
 
 MOST = {
-    "lines of the library": 29_892,
+    "lines of the library": 29_891,
     "lines of the application": 21_132,
     "modules": 238,
     "functions": 4_721,
